@@ -1,0 +1,82 @@
+"""ropescope: what each attention head of a RoPE transformer does, exactly.
+
+    >>> import torch, ropescope as rs
+    >>> M = rs.counterfactual_logits(torch.randn(64), torch.randn(17, 64), rs.Rope(head_dim=64))
+    >>> rs.swap_scores(M)
+
+Axis letters, in every signature of the project:
+
+    B  input (batch)      T  token            d  dimension of a head
+    L  layer              C  content          r  rank of the factors of M
+    H  head (query)       P  position         m  keys or blocks that can move
+    G  head (key, value)  F  RoPE plane       N  any batch, flattened
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .heads import Heads as Heads
+    from .logits import LogitFactors as LogitFactors
+    from .logits import counterfactual_logits as counterfactual_logits
+    from .logits import layer_logits as layer_logits
+    from .logits import logit_factors as logit_factors
+    from .measures.bounded import BoundedScores as BoundedScores
+    from .measures.bounded import bounded_swap_scores as bounded_swap_scores
+    from .measures.intervals import MeanInterval as MeanInterval
+    from .measures.intervals import mean_interval as mean_interval
+    from .measures.purity import PuritySteps as PuritySteps
+    from .measures.purity import purity as purity
+    from .measures.purity import purity_steps as purity_steps
+    from .measures.scores import SwapScores as SwapScores
+    from .measures.scores import permutation_scores as permutation_scores
+    from .measures.scores import swap_scores as swap_scores
+    from .measures.shares import Exclusion as Exclusion
+    from .measures.shares import VarianceShares as VarianceShares
+    from .measures.shares import entropy as entropy
+    from .measures.shares import exclusion as exclusion
+    from .measures.shares import variance_shares as variance_shares
+    from .models.gptj import GPTJ as GPTJ
+    from .models.gptj import GPTJConfig as GPTJConfig
+    from .rope import Rope as Rope
+
+# Public name -> room. Nothing heavy is imported before a name is used.
+_ROOMS = {
+    "Rope": "rope",
+    "Heads": "heads",
+    "LogitFactors": "logits",
+    "counterfactual_logits": "logits",
+    "layer_logits": "logits",
+    "logit_factors": "logits",
+    "SwapScores": "measures.scores",
+    "permutation_scores": "measures.scores",
+    "swap_scores": "measures.scores",
+    "BoundedScores": "measures.bounded",
+    "bounded_swap_scores": "measures.bounded",
+    "VarianceShares": "measures.shares",
+    "variance_shares": "measures.shares",
+    "Exclusion": "measures.shares",
+    "exclusion": "measures.shares",
+    "entropy": "measures.shares",
+    "PuritySteps": "measures.purity",
+    "purity": "measures.purity",
+    "purity_steps": "measures.purity",
+    "MeanInterval": "measures.intervals",
+    "mean_interval": "measures.intervals",
+    "GPTJ": "models.gptj",
+    "GPTJConfig": "models.gptj",
+}
+
+__all__ = ["__version__", *_ROOMS]  # noqa: PLE0604
+__version__ = version("ropescope")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'ropescope' has no attribute {name!r}")
+    return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Experiments: each a function from settings to results."""

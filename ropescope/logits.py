@@ -1,0 +1,217 @@
+"""The counterfactual logit matrix `M[content, position]`, whole or in pieces.
+
+`M[c, p]` is the logit that a query gives to content `c` if it stood at position `p`. With RoPE
+
+    M[c, p] = scale * k_c . R(n - p) q,
+
+and per plane `f`, writing query and key as complex numbers, that is
+
+    scale * Re(k_c conj(q)) * cos((n - p) theta_f)  +  scale * Im(k_c conj(q)) * sin((n - p) theta_f).
+
+So `M = content @ place`: the first factor knows nothing of places, the second nothing of contents. It is the whole
+engine: one product gives every permutation of the layer's input, pieces of it need only the rows and columns
+asked for, and planes are pairs of columns of one factor with pairs of rows of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .heads import Heads
+from .rope import Rope
+
+
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """Scores weigh swaps by `exp(difference / 1e-4)`: single precision would show. Only Apple's GPU lacks double."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+@dataclass(frozen=True)
+class LogitFactors:
+    """`M = content @ place`, soft-capped, plus `bias`, where `visible`; never multiplied out until asked."""
+
+    content: Float[Tensor, "*batch T r"]
+    place: Float[Tensor, "*#batch r T"]
+    rope: Rope
+    soft_cap: float | None
+    bias: Float[Tensor, "*#batch T"] | None
+    visible: Bool[Tensor, "*#batch T"] | None
+
+    def matrix(self) -> Float[Tensor, "*batch T T"]:
+        """All of `M`; positions that the query cannot see hold -inf."""
+        return self._finish(self.content @ self.place, self.bias, self.visible)
+
+    def diagonal(self) -> Float[Tensor, "*batch T"]:
+        """The head's real logits `M[j, j]`, without the rest of `M`."""
+        logits = (self.content * self.place.mT).sum(-1)
+        return self._finish(logits[..., None, :], self.bias, self.visible)[..., 0, :]
+
+    def piece(self, contents: Int[Tensor, " C"] | slice, positions: Int[Tensor, " P"] | slice) -> Float[Tensor, "*batch C P"]:
+        """`M[contents][:, positions]`."""
+        return self._finish(
+            self.content[..., contents, :] @ self.place[..., positions],
+            None if self.bias is None else self.bias[..., positions],
+            None if self.visible is None else self.visible[..., positions],
+        )
+
+    def select(self, keys: Int[Tensor, " m"]) -> LogitFactors:
+        """The same for these keys only, in this order."""
+        return replace(
+            self,
+            content=self.content[..., keys, :],
+            place=self.place[..., keys],
+            bias=None if self.bias is None else self.bias[..., keys],
+            visible=None if self.visible is None else self.visible[..., keys],
+        )
+
+    def planes(self) -> Float[Tensor, "F *batch T T"]:
+        """`M_f` of every RoPE plane. Soft-cap and ALiBi belong to no plane: these add up to `M` before both."""
+        pairs = len(self.rope.frequencies)
+        content = self.content[..., : 2 * pairs].unflatten(-1, (pairs, 2)).movedim(-2, 0)
+        place = self.place[..., : 2 * pairs, :].unflatten(-2, (pairs, 2)).movedim(-3, 0)
+        while place.ndim < content.ndim:
+            place = place.unsqueeze(1)
+        planes: Tensor = content @ place
+        if self.content.shape[-1] > 2 * pairs:
+            still = self.content[..., 2 * pairs :] @ self.place[..., 2 * pairs :, :]
+            planes = torch.cat((planes, still[None]))
+        return planes if self.visible is None else planes.masked_fill(~self.visible[..., None, :], -math.inf)
+
+    def item(self, *index: int) -> LogitFactors:
+        """The factors of one head and query out of a batch."""
+        batch = self.content.shape[:-2]
+
+        def pick(x: Tensor, axes: int) -> Tensor:
+            return x.expand(*batch, *x.shape[-axes:])[index]
+
+        return replace(
+            self,
+            content=self.content[index],
+            place=pick(self.place, 2),
+            bias=None if self.bias is None else pick(self.bias, 1),
+            visible=None if self.visible is None else pick(self.visible, 1),
+        )
+
+    def _finish(self, logits: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
+        if self.soft_cap is not None:
+            logits = self.soft_cap * torch.tanh(logits / self.soft_cap)
+        if bias is not None:
+            logits = logits + bias[..., None, :]
+        return logits if visible is None else logits.masked_fill(~visible[..., None, :], -math.inf)
+
+
+def logit_factors(
+    query: Float[Tensor, "*#batch d"],
+    keys: Float[Tensor, "*#batch T d"],
+    rope: Rope,
+    *,
+    scale: float | None = None,
+    query_position: int | Int[Tensor, "*#batch"] | None = None,
+    soft_cap: float | None = None,
+    window: int | None = None,
+    alibi: float | Float[Tensor, "*#batch"] | None = None,
+) -> LogitFactors:
+    """`M` in factored form, for contexts too long for a square matrix. Arguments as in `counterfactual_logits`."""
+    for name, x, axes in (("query", query, "(..., d)"), ("keys", keys, "(..., T, d)")):
+        if x.ndim < axes.count(",") or x.shape[-1] != rope.head_dim:
+            raise ValueError(f"{name} must be {axes} with d = {rope.head_dim} as in rope, not {tuple(x.shape)}")
+    try:
+        batch = torch.broadcast_shapes(query.shape[:-1], keys.shape[:-2])
+    except RuntimeError:
+        raise ValueError(
+            f"query {tuple(query.shape)} and keys {tuple(keys.shape)} must share their leading axes: give each query "
+            f"its keys (for grouped-query attention, an axis of length 1 in keys)"
+        ) from None
+    if scale is None:
+        scale = 1 / math.sqrt(rope.head_dim)
+    for name, number in (("scale", scale), ("soft_cap", soft_cap), ("window", window)):
+        if number is not None and not (math.isfinite(number) and number > 0):
+            raise ValueError(f"{name} must be a positive number, not {number}")
+
+    at, tokens = _query_positions(query_position, keys.shape[-2], keys.device)
+    keys = keys[..., :tokens, :]
+    dtype = exact_dtype(keys.device)
+    query_turning, query_still = rope.to_planes(query.to(dtype))
+    keys_turning, keys_still = rope.to_planes(keys.to(dtype))
+    distance = (at[..., None] - torch.arange(tokens, device=keys.device)).to(dtype)
+    angles = distance[..., None, :] * torch.tensor(rope.frequencies, dtype=dtype, device=keys.device)[:, None]
+    content = torch.view_as_real(keys_turning * query_turning.conj().resolve_conj()[..., None, :]).flatten(-2)
+    place = scale * torch.stack((angles.cos(), angles.sin()), -2).flatten(-3, -2)
+    if rope.rotary_dim < rope.head_dim:
+        content = torch.cat((content, (keys_still * query_still[..., None, :]).sum(-1, keepdim=True)), -1)
+        place = torch.cat((place, torch.full_like(distance[..., None, :], scale)), -2)
+    if not torch.isfinite(content.sum()):
+        for name, x in (("query", query), ("keys", keys)):
+            if not torch.isfinite(x).all():
+                raise ValueError(f"{name} holds NaN or infinite numbers: check the model that made it")
+    bias = None if alibi is None else -torch.as_tensor(alibi, dtype=dtype, device=keys.device)[..., None] * distance
+    visible = (distance >= 0) & (distance < (window or tokens))
+    return LogitFactors(
+        content.expand(*batch, *content.shape[-2:]), place, rope, soft_cap, bias, None if visible.all() else visible
+    )
+
+
+def counterfactual_logits(
+    query: Float[Tensor, "*#batch d"],
+    keys: Float[Tensor, "*#batch T d"],
+    rope: Rope,
+    *,
+    scale: float | None = None,
+    query_position: int | Int[Tensor, "*#batch"] | None = None,
+    soft_cap: float | None = None,
+    window: int | None = None,
+    alibi: float | Float[Tensor, "*#batch"] | None = None,
+    by_plane: bool = False,
+) -> Float[Tensor, "..."]:
+    """`M[..., content, position]`: the logit each query would give to each key at each position.
+
+    query           content (un-rotated) queries, (..., d); leading axes broadcast against those of `keys`
+    keys            content keys, (..., T, d), the query's own among them
+    scale           factor of the dot product; 1 / sqrt(d) unless given
+    query_position  where the query stands: the last key unless given; one number, or one per query
+    soft_cap        `cap * tanh(logit / cap)`, as in Gemma 2
+    window          how many positions a sliding-window layer sees, the query's own included
+    alibi           slope of a linear distance bias `slope * (position - query_position)`, one or one per query
+    by_plane        one matrix per RoPE plane, stacked in front; they add up to `M` before soft-cap and ALiBi
+
+    The result has a row and a column for each key up to the last query position, in double precision. Positions that a
+    query cannot see hold -inf. The query is the last position that is seen, and its own key never moves.
+
+    >>> M = counterfactual_logits(torch.randn(8, 64), torch.randn(8, 17, 64), Rope(head_dim=64))
+    >>> M.shape
+    torch.Size([8, 17, 17])
+    """
+    factors = logit_factors(
+        query, keys, rope, scale=scale, query_position=query_position, soft_cap=soft_cap, window=window, alibi=alibi
+    )
+    return factors.planes() if by_plane else factors.matrix()
+
+
+def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
+    """`M` of every head of a layer for the query at one position (the last unless given): (B, H, T, T)."""
+    at = heads.queries.shape[-2] - 1 if query_position is None else query_position
+    groups = heads.keys.shape[1]
+    logits = counterfactual_logits(
+        heads.queries[:, :, at].unflatten(1, (groups, -1)),
+        heads.keys[:, :, None],
+        heads.rope,
+        scale=heads.scale,
+        query_position=at,
+        soft_cap=heads.soft_cap,
+        window=heads.window,
+        alibi=None if heads.alibi is None else heads.alibi.unflatten(0, (groups, -1)),
+        by_plane=by_plane,
+    )
+    return logits.flatten(-4, -3)
+
+
+def _query_positions(given: int | Tensor | None, tokens: int, device: torch.device) -> tuple[Tensor, int]:
+    at = torch.as_tensor(tokens - 1 if given is None else given, device=device)
+    if at.is_floating_point() or at.numel() == 0 or at.min() < 0 or at.max() >= tokens:
+        raise ValueError(f"query_position must be whole numbers from 0 to {tokens - 1} (keys holds {tokens}), not {given}")
+    return at, int(at.max()) + 1

@@ -1,0 +1,1 @@
+"""Measures read off `M`; they know nothing of models."""

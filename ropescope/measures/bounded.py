@@ -1,0 +1,128 @@
+"""Swap scores of long contexts without the square matrix, with the weight of what was left out.
+
+The weighting of swaps, `alpha ~ exp(|D_i - D_j| / tau)`, needs the real weights only, which are O(keys) to get. In order of
+weight, `exp((D_a - D_b) / tau)` is a product of a function of `a` and one of `b`, so the share of alpha in any rectangle
+of swaps is known exactly before a single swap is looked at. We look at the rectangles that carry the most per swap, until
+what is left carries no more than `tolerance`. A cosine lies between 0 and 1, so no score can be off by more.
+
+A peaked head needs a few rows; a head that spreads its weight evenly needs all swaps, which then takes time, but no more
+memory.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..logits import LogitFactors
+from .scores import check_taus, pair_cosines
+from .visible import Blocks, Spans, movable_spans, slot_logits
+
+TILE = 256
+"""Most keys on a side of a rectangle of swaps: what is held at once is a few times TILE squared numbers."""
+
+
+class BoundedScores(NamedTuple):
+    """Scores, and the share of alpha that was left out: each score is within `omitted` of the exact one."""
+
+    positional: Float[Tensor, "*batch"]
+    symbolic: Float[Tensor, "*batch"]
+    omitted: Float[Tensor, "*batch"]
+
+
+@torch.no_grad()
+def bounded_swap_scores(
+    factors: LogitFactors, tau: float = 1e-4, blocks: Blocks | None = None, tolerance: float = 1e-6
+) -> BoundedScores:
+    """`swap_scores` of any length of context in little memory; no score is off by more than `tolerance`.
+
+    >>> factors = logit_factors(query, keys, rope)      # keys (32768, 64): M would take 8.6 GB
+    >>> bounded_swap_scores(factors)
+    """
+    check_taus(tau)
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance must be at least 0 and below 1, not {tolerance}")
+    batch = factors.content.shape[:-2]
+    heads = [factors.item(*index) for index in product(*map(range, batch))]
+    scores = torch.stack([torch.stack(_one_head(head, tau, blocks, tolerance)) for head in heads], -1)
+    return BoundedScores(*scores.reshape(3, *batch))
+
+
+def _one_head(head: LogitFactors, tau: float, blocks: Blocks | None, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+    diagonal, first = head.diagonal(), 0
+    if head.visible is not None:
+        seen = head.visible.nonzero()[:, 0]
+        first = int(seen[0])
+        diagonal = diagonal[seen]
+    spans = movable_spans(blocks, len(diagonal), first, diagonal.device)
+    shifted = Spans(spans.starts + first, spans.stops + first)
+    before = _block_means(diagonal, spans)
+    weight = (before - diagonal.logsumexp(-1)).exp()
+    order = weight.argsort(descending=True)
+    scaled = weight[order] / tau
+
+    groups = _graded_groups(len(order))
+    share, pairs = _alpha_shares(scaled, groups)
+    # Densest rectangles first, until the rest holds no more than the tolerance.
+    tiles = (share / pairs).flatten().argsort(descending=True)
+    rest = share.flatten()[tiles].flip(-1).cumsum(-1).flip(-1)
+    needed = int((rest > tolerance * rest[0]).sum())
+    omitted = (rest[needed] if needed < len(rest) else rest.new_zeros(())) / rest[0]
+
+    if spans.single:
+        ordered = head.select(shifted.starts[order])  # now a rectangle is a slice of each factor
+
+    def placed(contents: slice, slots: slice) -> Tensor:
+        if spans.single:
+            return ordered.piece(contents, slots)
+        return slot_logits(head.piece, shifted, order[contents], order[slots])
+
+    sums = diagonal.new_zeros(3)
+    for tile in tiles[:needed].tolist():
+        (a0, a1), (b0, b1) = groups[tile // len(groups)], groups[tile % len(groups)]
+        x, y = slice(a0, a1), slice(b0, b1)
+        after = placed(y, x).mT - placed(x, y)
+        positional, symbolic = pair_cosines(before[order[x], None] - before[order[y]], after)
+        if a0 == b0:
+            positional, symbolic = positional.triu_(1), symbolic.triu_(1)
+        heavy, light = (scaled[a0:a1] - scaled[0]).exp(), (scaled[-1] - scaled[b0:b1]).exp()
+        sums += torch.stack((share.flatten()[tile], heavy @ positional @ light, heavy @ symbolic @ light))
+    return (sums[1] / sums[0]).clamp(max=1), (sums[2] / sums[0]).clamp(max=1), omitted
+
+
+def _block_means(diagonal: Tensor, spans: Spans) -> Tensor:
+    """Log of the mean weight of each block as it stands, up to the normaliser."""
+    if spans.single:
+        return diagonal[spans.starts]
+    parts = [diagonal[a:b].logsumexp(-1) for a, b in zip(spans.starts.tolist(), spans.stops.tolist(), strict=True)]
+    return torch.stack(parts) - spans.lengths.to(diagonal.dtype).log()
+
+
+def _graded_groups(keys: int) -> list[tuple[int, int]]:
+    """Cut keys in order of weight into groups: single ones at both ends, where alpha is steep, doubling up to TILE."""
+    edges, size = [0], 1
+    while edges[-1] < keys // 2:
+        edges.append(min(edges[-1] + size, keys // 2))
+        size = min(2 * size, TILE)
+    edges = sorted({*edges, *(keys - edge for edge in edges)})
+    return list(pairwise(edges))
+
+
+def _alpha_shares(scaled: Tensor, groups: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """Alpha in each rectangle (group, later group) of swaps, up to a factor, and how many swaps it holds."""
+    above = torch.stack([scaled[a:b].logsumexp(-1) for a, b in groups])
+    below = torch.stack([(-scaled[a:b]).logsumexp(-1) for a, b in groups])
+    sizes = torch.tensor([b - a for a, b in groups], dtype=scaled.dtype, device=scaled.device)
+    pairs = sizes[:, None] * sizes
+    later = torch.ones_like(pairs, dtype=torch.bool).triu(1)
+    share = (above[:, None] + below).masked_fill(~later, -torch.inf)
+    for n, (a, b) in enumerate(groups):
+        if b - a > 1:  # swaps within a group
+            after = (-scaled[a:b]).flip(-1).logcumsumexp(-1).flip(-1)[1:]
+            share[n, n] = (scaled[a : b - 1] + after).logsumexp(-1)
+            pairs[n, n] = (b - a) * (b - a - 1) / 2
+    return (share - (scaled[0] - scaled[-1])).exp(), pairs

@@ -1,0 +1,36 @@
+"""Mean over inputs and its bootstrap confidence interval."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class MeanInterval(NamedTuple):
+    """Mean over inputs, and the interval in which it would fall had other inputs been drawn."""
+
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def mean_interval(values: ArrayLike, axis: int = 0, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> MeanInterval:
+    """Mean along the axis of inputs with its percentile bootstrap interval.
+
+    Inputs are drawn anew, with replacement, once for all other axes together, so that differences between heads keep the
+    dependence they have through their common inputs.
+    """
+    table = np.moveaxis(np.asarray(values, dtype=float), axis, 0)
+    count = len(table)
+    if count < 2:
+        raise ValueError(f"values must hold at least two inputs along axis {axis}, not {count}: one input gives no interval")
+    if not np.isfinite(table).all():
+        raise ValueError("values holds NaN or infinite numbers: leave those inputs out first")
+    if not 0 < level < 1 or resamples < 1:
+        raise ValueError(f"level must lie between 0 and 1 and resamples be at least 1, not {level} and {resamples}")
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples) / count
+    means = np.tensordot(drawn, table, 1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return MeanInterval(table.mean(0), low, high)

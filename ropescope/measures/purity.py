@@ -1,0 +1,47 @@
+"""When a head is purely positional or purely symbolic, and since when. Works on plain arrays of scores."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+POSITIONAL, MIXED, SYMBOLIC = 1, 0, -1
+
+
+class PuritySteps(NamedTuple):
+    """Steps, one per head; NaN where it never happened.
+
+    `first_*` is the first step at which the head was pure, `since_*` the step from which it has stayed so to the end.
+    """
+
+    first_positional: NDArray[np.float64]
+    since_positional: NDArray[np.float64]
+    first_symbolic: NDArray[np.float64]
+    since_symbolic: NDArray[np.float64]
+
+
+def purity(positional: ArrayLike, symbolic: ArrayLike, gamma: float = 0.1) -> NDArray[np.int8]:
+    """1 where pure positional (positional >= 1 - gamma, symbolic <= gamma), -1 where pure symbolic, 0 where mixed."""
+    if not 0 <= gamma < 0.5:
+        raise ValueError(f"gamma must be at least 0 and below 0.5, not {gamma}: a head cannot be pure of both kinds")
+    p, s = np.asarray(positional, dtype=float), np.asarray(symbolic, dtype=float)
+    if p.shape != s.shape:
+        raise ValueError(f"positional and symbolic must have one shape, not {p.shape} and {s.shape}")
+    is_positional = (p >= 1 - gamma) & (s <= gamma)
+    is_symbolic = (s >= 1 - gamma) & (p <= gamma)
+    return is_positional.astype(np.int8) - is_symbolic.astype(np.int8)
+
+
+def purity_steps(positional: ArrayLike, symbolic: ArrayLike, steps: ArrayLike, gamma: float = 0.1) -> PuritySteps:
+    """The steps at which heads became pure, from scores (step, ...) taken at rising `steps`."""
+    kinds, at = purity(positional, symbolic, gamma), np.asarray(steps, dtype=float)
+    if at.ndim != 1 or kinds.ndim < 1 or len(at) != len(kinds) or len(at) == 0 or (np.diff(at) <= 0).any():
+        raise ValueError(f"steps must rise, one for each of the {kinds.shape[:1]} rows of scores, not {at.tolist()}")
+    found: list[NDArray[np.float64]] = []
+    for kind in (POSITIONAL, SYMBOLIC):
+        pure = kinds == kind
+        stays = np.logical_and.accumulate(pure[::-1])[::-1]
+        found += [np.where(x.any(0), at[x.argmax(0)], np.nan) for x in (pure, stays)]
+    return PuritySteps(*found)

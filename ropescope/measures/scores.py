@@ -1,0 +1,197 @@
+"""Positional and symbolic scores: how attention moves when keys change places.
+
+For a swap of two keys with weights `v = (D_i, D_j)` before and `v'` after it, the head is positional as far as `v'` is
+parallel to `v` (weights stay in place) and symbolic as far as it is parallel to `(D_j, D_i)` (weights follow the keys). Swaps
+count by `softmax(|D_i - D_j| / tau)`: only where weights differ can the two be told apart.
+
+The normaliser of the attention softmax cancels in a cosine of two weights, so a cosine is a function of two
+log-ratios alone, `u = log(D_i / D_j)` before and `w` after. That is why theory about logits may be measured on weights, and
+why nothing here overflows: weights of 1e-4000 give as good a cosine as any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .visible import Blocks, Spans, movable_logits, movable_spans, over_visible
+
+CHUNK = 1 << 16
+"""Pairs worked on at once: their temporaries fit in a core's cache."""
+
+
+class SwapScores(NamedTuple):
+    """Scores in [0, 1], shaped like the leading axes of `M`, with an axis for tau in front if several were given."""
+
+    positional: Float[Tensor, "..."]
+    symbolic: Float[Tensor, "..."]
+
+
+@torch.no_grad()
+def swap_scores(
+    M: Float[Tensor, "*batch T T"], tau: float | Sequence[float] = 1e-4, blocks: Blocks | None = None
+) -> SwapScores:
+    """Positional and symbolic score of each head and query, over all swaps of two keys (or of two `blocks`), exactly.
+
+    tau     temperature of the weighting of swaps; several give an axis in front
+    blocks  half-open `(start, stop)` ranges of positions that move as one, of equal or unequal length; tokens in none of
+            them stay. Without it, every key before the query is a block of its own.
+
+    >>> swap_scores(M).positional
+    >>> swap_scores(M, tau=[1e-4, 1e-2, 1], blocks=[(1, 5), (5, 9), (9, 14)])
+    """
+    taus = check_taus(tau)
+
+    def measure(logits: Tensor, offset: int) -> Tensor:
+        log_total = logits.diagonal(dim1=-2, dim2=-1).logsumexp(-1)
+        return _all_pairs(movable_logits(logits, blocks, offset), log_total, taus)
+
+    return _named(over_visible(M, measure), tau)
+
+
+def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], taus: Sequence[float]) -> Tensor:
+    """(score, tau, N) over all pairs of keys."""
+    keys = logits.shape[-1]
+    chunks: list[Tensor] = []
+    items = max(1, CHUNK // (keys * keys))
+    for part, total in zip(logits.split(items), log_total.split(items), strict=True):
+        flat = part.flatten(1)
+        before = flat[:, :: keys + 1]
+        weight = (before - total[:, None]).exp()
+        widest = weight.amax(-1, keepdim=True) - weight.amin(-1, keepdim=True)
+        sums = flat.new_zeros(3, len(taus), len(flat))
+        for i, j in _pairs(keys, flat.device):
+            difference = (weight.index_select(1, i) - weight.index_select(1, j)).abs_().sub_(widest)
+            u = before.index_select(1, i) - before.index_select(1, j)
+            w = flat.index_select(1, j * keys + i) - flat.index_select(1, i * keys + j)
+            positional, symbolic = pair_cosines(u, w)
+            for k, tau in enumerate(taus):
+                alpha = (difference / tau).exp_()
+                sums[0, k] += alpha.sum(-1)
+                sums[1, k] += torch.linalg.vecdot(alpha, positional)
+                sums[2, k] += torch.linalg.vecdot(alpha, symbolic)
+        chunks.append(sums[1:] / sums[0])
+    return torch.cat(chunks, -1).clamp_(max=1)
+
+
+def _pairs(keys: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """All `i < j`, some rows at a time."""
+    rows = max(1, CHUNK // keys)
+    for first in range(0, keys - 1, rows):
+        i, j = torch.triu_indices(min(rows, keys - first), keys - first, offset=1, device=device) + first
+        yield i, j
+
+
+def pair_cosines(u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines of a pair of weights after a swap with the pair before it, and with that pair exchanged.
+
+    A pair of log-ratio `u` points along `(sqrt(sigmoid(2u)), sqrt(sigmoid(-2u)))`, a vector of length 1 whatever the size of
+    `u`; `w` is the log-ratio after the swap. This is the log-cosh form of the cosine in functions that cannot overflow.
+    """
+    first, second = _direction(u)
+    first_after, second_after = _direction(w)
+    positional = (first * first_after).addcmul_(second, second_after)
+    symbolic = first.mul_(second_after).addcmul_(second, first_after)
+    return positional, symbolic
+
+
+def _direction(u: Tensor) -> tuple[Tensor, Tensor]:
+    double = 2 * u
+    return double.sigmoid().sqrt_(), double.neg_().sigmoid_().sqrt_()
+
+
+@torch.no_grad()
+def permutation_scores(
+    M: Float[Tensor, "*batch T T"],
+    permutations: int | Int[Tensor, "P m"] = 1000,
+    tau: float | Sequence[float] = 1e-4,
+    blocks: Blocks | None = None,
+    seed: int = 0,
+) -> SwapScores:
+    """The same two scores over full permutations of the keys (or `blocks`) instead of swaps.
+
+    permutations  how many to draw at random, or the permutations themselves: place `k` gets key (block) `row[k]`
+    seed          of the draw; every head and query sees the same permutations
+
+    The definition is that of `swap_scores`, read for more than two places: cosines run over the places whose key changes, and a
+    permutation counts by half the sum of |D_p - D_row(p)|, the weight that a symbolic head would move. Given all swaps as
+    permutations, the result is that of `swap_scores`.
+    """
+    taus = check_taus(tau)
+
+    def measure(logits: Tensor, offset: int) -> Tensor:
+        spans = movable_spans(blocks, logits.shape[-1], offset, logits.device)
+        rows = _permutation_rows(permutations, len(spans.starts), seed).to(logits.device)
+        log_total = logits.diagonal(dim1=-2, dim2=-1).logsumexp(-1)
+        still = torch.arange(rows.shape[-1], device=rows.device)[None]
+        fixed = rows == still
+        chunks: list[Tensor] = []
+        items = max(1, 16 * CHUNK // (rows.numel() * int(spans.lengths.max())))
+        for part, total in zip(logits.split(items), log_total.split(items), strict=True):
+            before = _placed(part, spans, still)
+            after = _placed(part, spans, rows)
+            follows = before[:, 0][:, rows]
+            weight = (before - total[:, None, None]).exp()
+            moved = (weight[:, 0][:, rows] - weight).abs().sum(-1) / 2
+            positional, symbolic = (_log_space_cosine(after, other, fixed) for other in (before, follows))
+            alpha = torch.stack([torch.softmax(moved / tau, -1) for tau in taus])
+            chunks.append(torch.stack(((alpha * positional).sum(-1), (alpha * symbolic).sum(-1))))
+        return torch.cat(chunks, -1).clamp_(max=1)
+
+    return _named(over_visible(M, measure), tau)
+
+
+def _permutation_rows(given: int | Tensor, keys: int, seed: int) -> Tensor:
+    still = torch.arange(keys)
+    if isinstance(given, int):
+        if given < 1:
+            raise ValueError(f"permutations must be at least 1, not {given}")
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.rand(given, keys, generator=generator).argsort(-1)
+        while (idle := (rows == still).all(-1)).any():
+            rows[idle] = torch.rand(int(idle.sum()), keys, generator=generator).argsort(-1)
+        return rows
+    if given.ndim != 2 or given.shape[-1] != keys or not (given.cpu().sort(-1).values == still).all():
+        raise ValueError(f"permutations must be rows of 0 .. {keys - 1} in any order, one number per key or block")
+    if (given.cpu() == still).all(-1).any():
+        raise ValueError("permutations must move something: leave out the identity")
+    return given
+
+
+def _placed(logits: Float[Tensor, "N t t"], spans: Spans, rows: Int[Tensor, "P m"]) -> Float[Tensor, "N P m"]:
+    """Log mean weight (up to the normaliser) at each place when place `k` holds block `row[k]`."""
+    lengths = spans.lengths[rows]
+    gaps = torch.cat((spans.starts[:1], spans.starts[1:] - spans.stops[:-1]))
+    starts = (lengths + gaps).cumsum(-1) - lengths
+    t = torch.arange(int(spans.lengths.max()), device=rows.device)
+    reach = torch.minimum(t, lengths[..., None] - 1)
+    placed = logits[:, spans.starts[rows][..., None] + reach, starts[..., None] + reach]
+    return placed.masked_fill(t >= lengths[..., None], -math.inf).logsumexp(-1) - lengths.to(logits.dtype).log()
+
+
+def _log_space_cosine(x: Tensor, y: Tensor, left_out: Tensor) -> Tensor:
+    """Cosine of exp(x) and exp(y) over the last axis."""
+
+    def log_sum(z: Tensor) -> Tensor:
+        return z.masked_fill(left_out, -math.inf).logsumexp(-1)
+
+    return (log_sum(x + y) - (log_sum(2 * x) + log_sum(2 * y)) / 2).exp()
+
+
+def check_taus(tau: float | Sequence[float]) -> tuple[float, ...]:
+    """One or several temperatures as a tuple, or a ValueError."""
+    taus = (tau,) if isinstance(tau, int | float) else tuple(tau)
+    if not taus or not all(math.isfinite(t) and t > 0 for t in taus):
+        raise ValueError(f"tau must be a positive number, or several, not {tau}: the papers use 1e-4")
+    return taus
+
+
+def _named(scores: Tensor, tau: float | Sequence[float]) -> SwapScores:
+    if isinstance(tau, int | float):
+        scores = scores[:, 0]
+    return SwapScores(scores[0], scores[1])

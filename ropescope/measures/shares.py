@@ -1,0 +1,88 @@
+"""What `M` is made of, without permutations, temperature or softmax: contents, places, and their binding."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .visible import Blocks, movable_logits, over_visible
+
+
+class VarianceShares(NamedTuple):
+    """Shares of the variance of `M` over contents and positions; they sum to 1."""
+
+    symbol: Float[Tensor, "*batch"]
+    position: Float[Tensor, "*batch"]
+    binding: Float[Tensor, "*batch"]
+
+
+class Exclusion(NamedTuple):
+    """The variance of the real logits, and the bound on it: a head cannot be positional, symbolic and selective at once."""
+
+    variance: Float[Tensor, "*batch"]
+    bound: Float[Tensor, "*batch"]
+
+
+@torch.no_grad()
+def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> VarianceShares:
+    """Two-way analysis of variance of `M` over the keys that can move.
+
+    symbol    what depends on the content alone (rows): all of it without position embedding
+    position  what depends on the place alone (columns): all of it with equal keys
+    binding   what depends on which content stands where, beyond the sum of both
+
+    A constant `M` (up to rounding) has no variance to share: it counts as half symbol and half position.
+    """
+
+    def measure(logits: Tensor, offset: int) -> Tensor:
+        keys = movable_logits(logits, blocks, offset)
+        centred = keys - keys.mean((-2, -1), keepdim=True)
+        rows, columns = centred.mean(-1, keepdim=True), centred.mean(-2, keepdim=True)
+        sizes = [part.square().mean((-2, -1)) for part in (rows, columns, centred - rows - columns)]
+        parts = torch.stack(sizes)
+        rounding = (keys.abs().amax((-2, -1)) * 8 * torch.finfo(keys.dtype).eps).square()
+        constant = torch.tensor([0.5, 0.5, 0.0], dtype=keys.dtype, device=keys.device)[:, None]
+        total = parts.sum(0)
+        return torch.where(total > rounding, parts / total, constant)
+
+    return VarianceShares(*over_visible(M, measure))
+
+
+@torch.no_grad()
+def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> Exclusion:
+    """The exclusion principle as a certificate: `variance <= bound`, on every head and input.
+
+    `variance` is that of the real logits `M[j, j]`. `bound` is the mean squared distance of the head from being positional plus
+    that from being symbolic, over all m! permutations of its m keys. A permutation enters only through which content stands
+    where, and each content stands at each place in (m - 1)! of them, so the sum over permutations is a sum over `M`:
+
+        bound = mean over c, p of (M[c, p] - M[p, p])**2 + (M[c, p] - M[c, c])**2.
+
+    It holds because (M[c, c] - M[p, p])**2 is at most twice the sum of the two squares, and half its mean is the variance.
+    """
+
+    def measure(logits: Tensor, offset: int) -> Tensor:
+        keys = movable_logits(logits, blocks, offset, at_least=1)
+        real = keys.diagonal(dim1=-2, dim2=-1)
+        moved = (keys - real[:, None, :]).square() + (keys - real[:, :, None]).square()
+        return torch.stack((real.var(-1, correction=0), moved.mean((-2, -1))))
+
+    return Exclusion(*over_visible(M, measure))
+
+
+@torch.no_grad()
+def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
+    """Entropy of the real attention weights, as a share of the largest possible: 0 is one key, 1 all keys alike."""
+
+    def measure(logits: Tensor, offset: int) -> Tensor:
+        if logits.shape[-1] < 2:
+            raise ValueError(f"M holds one key, whose entropy says nothing: use a query at position {offset + 1} or later")
+        log_weight = logits.diagonal(dim1=-2, dim2=-1).log_softmax(-1)
+        nats = -(log_weight.exp() * log_weight).sum(-1)
+        return (nats / math.log(logits.shape[-1])).clamp(0, 1)
+
+    return over_visible(M, measure)

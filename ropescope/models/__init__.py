@@ -1,0 +1,1 @@
+"""Models that hand over their heads."""
