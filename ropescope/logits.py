@@ -8,7 +8,7 @@ and per plane `f`, writing query and key as complex numbers, that is
 
     scale * Re(k_c conj(q)) * cos((n - p) theta_f)  +  scale * Im(k_c conj(q)) * sin((n - p) theta_f).
 
-So `M = content @ place`: the first factor knows nothing of places, the second nothing of contents. It is the whole
+So `M = content @ place.T`: the first factor knows nothing of places, the second nothing of contents. It is the whole
 engine: one product gives every permutation of the layer's input, pieces of it need only the rows and columns
 asked for, and planes are pairs of columns of one factor with pairs of rows of the other.
 """
@@ -33,10 +33,10 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 @dataclass(frozen=True)
 class LogitFactors:
-    """`M = content @ place`, soft-capped, plus `bias`, where `visible`; never multiplied out until asked."""
+    """`M = content @ place.T`, soft-capped, plus `bias`, where `visible`; never multiplied out until asked."""
 
     content: Float[Tensor, "*batch T r"]
-    place: Float[Tensor, "*#batch r T"]
+    place: Float[Tensor, "*#batch T r"]
     rope: Rope
     soft_cap: float | None
     bias: Float[Tensor, "*#batch T"] | None
@@ -44,17 +44,17 @@ class LogitFactors:
 
     def matrix(self) -> Float[Tensor, "*batch T T"]:
         """All of `M`; positions that the query cannot see hold -inf."""
-        return self._finish(self.content @ self.place, self.bias, self.visible)
+        return self._finish(self.content @ self.place.mT, self.bias, self.visible)
 
     def diagonal(self) -> Float[Tensor, "*batch T"]:
         """The head's real logits `M[j, j]`, without the rest of `M`."""
-        logits = (self.content * self.place.mT).sum(-1)
+        logits = (self.content * self.place).sum(-1)
         return self._finish(logits[..., None, :], self.bias, self.visible)[..., 0, :]
 
     def piece(self, contents: Int[Tensor, " C"] | slice, positions: Int[Tensor, " P"] | slice) -> Float[Tensor, "*batch C P"]:
         """`M[contents][:, positions]`."""
         return self._finish(
-            self.content[..., contents, :] @ self.place[..., positions],
+            self.content[..., contents, :] @ self.place[..., positions, :].mT,
             None if self.bias is None else self.bias[..., positions],
             None if self.visible is None else self.visible[..., positions],
         )
@@ -64,7 +64,7 @@ class LogitFactors:
         return replace(
             self,
             content=self.content[..., keys, :],
-            place=self.place[..., keys],
+            place=self.place[..., keys, :],
             bias=None if self.bias is None else self.bias[..., keys],
             visible=None if self.visible is None else self.visible[..., keys],
         )
@@ -72,13 +72,12 @@ class LogitFactors:
     def planes(self) -> Float[Tensor, "F *batch T T"]:
         """`M_f` of every RoPE plane. Soft-cap and ALiBi belong to no plane: these add up to `M` before both."""
         pairs = len(self.rope.frequencies)
-        content = self.content[..., : 2 * pairs].unflatten(-1, (pairs, 2)).movedim(-2, 0)
-        place = self.place[..., : 2 * pairs, :].unflatten(-2, (pairs, 2)).movedim(-3, 0)
+        content, place = (x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).movedim(-2, 0) for x in (self.content, self.place))
         while place.ndim < content.ndim:
             place = place.unsqueeze(1)
-        planes: Tensor = content @ place
+        planes: Tensor = content @ place.mT
         if self.content.shape[-1] > 2 * pairs:
-            still = self.content[..., 2 * pairs :] @ self.place[..., 2 * pairs :, :]
+            still = self.content[..., 2 * pairs :] @ self.place[..., 2 * pairs :].mT
             planes = torch.cat((planes, still[None]))
         return planes if self.visible is None else planes.masked_fill(~self.visible[..., None, :], -math.inf)
 
@@ -120,40 +119,69 @@ def logit_factors(
     for name, x, axes in (("query", query, "(..., d)"), ("keys", keys, "(..., T, d)")):
         if x.ndim < axes.count(",") or x.shape[-1] != rope.head_dim:
             raise ValueError(f"{name} must be {axes} with d = {rope.head_dim} as in rope, not {tuple(x.shape)}")
-    try:
-        batch = torch.broadcast_shapes(query.shape[:-1], keys.shape[:-2])
-    except RuntimeError:
-        raise ValueError(
-            f"query {tuple(query.shape)} and keys {tuple(keys.shape)} must share their leading axes: give each query "
-            f"its keys (for grouped-query attention, an axis of length 1 in keys)"
-        ) from None
     if scale is None:
         scale = 1 / math.sqrt(rope.head_dim)
     for name, number in (("scale", scale), ("soft_cap", soft_cap), ("window", window)):
         if number is not None and not (math.isfinite(number) and number > 0):
             raise ValueError(f"{name} must be a positive number, not {number}")
+    for name, x in (("query", query), ("keys", keys)):
+        if not torch.isfinite(x.sum()) and not torch.isfinite(x).all():  # a finite sum is the quick way to know
+            raise ValueError(f"{name} holds NaN or infinite numbers: check the model that made it")
 
-    at, tokens = _query_positions(query_position, keys.shape[-2], keys.device)
-    keys = keys[..., :tokens, :]
     dtype = exact_dtype(keys.device)
-    query_turning, query_still = rope.to_planes(query.to(dtype))
-    keys_turning, keys_still = rope.to_planes(keys.to(dtype))
-    distance = (at[..., None] - torch.arange(tokens, device=keys.device)).to(dtype)
-    angles = distance[..., None, :] * torch.tensor(rope.frequencies, dtype=dtype, device=keys.device)[:, None]
-    content = torch.view_as_real(keys_turning * query_turning.conj().resolve_conj()[..., None, :]).flatten(-2)
-    place = scale * torch.stack((angles.cos(), angles.sin()), -2).flatten(-3, -2)
+    distance = _distances(query_position, keys.shape[-2], keys.device).to(dtype)
+    tokens = distance.shape[-1]
+    content = _content(query.to(dtype), keys[..., :tokens, :].to(dtype), rope)
+    angles = distance[..., None] * torch.tensor(rope.frequencies, dtype=dtype, device=keys.device)
+    place = scale * torch.stack((angles.cos(), angles.sin()), -1).flatten(-2)
     if rope.rotary_dim < rope.head_dim:
-        content = torch.cat((content, (keys_still * query_still[..., None, :]).sum(-1, keepdim=True)), -1)
-        place = torch.cat((place, torch.full_like(distance[..., None, :], scale)), -2)
-    if not torch.isfinite(content.sum()):
-        for name, x in (("query", query), ("keys", keys)):
-            if not torch.isfinite(x).all():
-                raise ValueError(f"{name} holds NaN or infinite numbers: check the model that made it")
+        place = torch.cat((place, torch.full_like(distance[..., None], scale)), -1)
     bias = None if alibi is None else -torch.as_tensor(alibi, dtype=dtype, device=keys.device)[..., None] * distance
-    visible = (distance >= 0) & (distance < (window or tokens))
-    return LogitFactors(
-        content.expand(*batch, *content.shape[-2:]), place, rope, soft_cap, bias, None if visible.all() else visible
+    visible = None
+    if distance.ndim > 1 or (window is not None and window < tokens):
+        visible = (distance >= 0) & (distance < (window or tokens))
+    for name, varying in (("query_position", distance), ("alibi", bias)):
+        if varying is not None and varying.ndim > 1:
+            content = content.expand(*_shared_axes(name, varying.shape[:-1], content.shape[:-2]), *content.shape[-2:])
+    return LogitFactors(content, place, rope, soft_cap, bias, visible)
+
+
+def _content(query: Float[Tensor, "*#batch d"], keys: Float[Tensor, "*#batch T d"], rope: Rope) -> Float[Tensor, "*batch T r"]:
+    """Dot and cross product of query and key in each plane, and the dot product of what never turns."""
+    _shared_axes("query", query.shape[:-1], keys.shape[:-2])
+    query_turning, query_still = rope.to_planes(query)
+    keys_turning, keys_still = rope.to_planes(keys)
+    content = torch.view_as_real(keys_turning * query_turning.conj().resolve_conj()[..., None, :]).flatten(-2)
+    if rope.rotary_dim == rope.head_dim:
+        return content
+    return torch.cat((content, (keys_still * query_still[..., None, :]).sum(-1, keepdim=True)), -1)
+
+
+def _shared_axes(name: str, one: torch.Size, keys: torch.Size) -> torch.Size:
+    if one == keys:
+        return one
+    try:
+        return torch.Size(torch.broadcast_shapes(one, keys))
+    except RuntimeError:
+        raise ValueError(
+            f"{name} and keys must share their leading axes, not have {tuple(one)} and {tuple(keys)}: give each query its keys "
+            f"(for grouped-query attention, an axis of length 1 in keys)"
+        ) from None
+
+
+def _distances(given: int | Tensor | None, tokens: int, device: torch.device) -> Int[Tensor, "... t"]:
+    """How far behind its query each position is, up to the last query position; negative after the query."""
+    bad = ValueError(
+        f"query_position must be whole numbers from 0 to {tokens - 1} (keys holds {tokens} positions), not {given}"
     )
+    if isinstance(given, Tensor):
+        if given.is_floating_point() or given.numel() == 0 or given.min() < 0 or given.max() >= tokens:
+            raise bad
+        return given.to(device)[..., None] - torch.arange(int(given.max()) + 1, device=device)
+    at = tokens - 1 if given is None else given
+    if not 0 <= at < tokens:
+        raise bad
+    return torch.arange(at, -1, -1, device=device)
 
 
 def counterfactual_logits(
@@ -208,10 +236,3 @@ def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool
         by_plane=by_plane,
     )
     return logits.flatten(-4, -3)
-
-
-def _query_positions(given: int | Tensor | None, tokens: int, device: torch.device) -> tuple[Tensor, int]:
-    at = torch.as_tensor(tokens - 1 if given is None else given, device=device)
-    if at.is_floating_point() or at.numel() == 0 or at.min() < 0 or at.max() >= tokens:
-        raise ValueError(f"query_position must be whole numbers from 0 to {tokens - 1} (keys holds {tokens}), not {given}")
-    return at, int(at.max()) + 1

@@ -19,7 +19,10 @@ def head(tokens: int, sharpness: float, seed: int = 0, d: int = 64) -> tuple[tor
 
 
 def assert_agrees(factors: rs.LogitFactors, **how: object) -> rs.BoundedScores:
-    ours, exact = rs.bounded_swap_scores(factors, **how), rs.swap_scores(factors.matrix(), how.get("tau", 1e-4), how.get("blocks"))
+    ours, exact = (
+        rs.bounded_swap_scores(factors, **how),
+        rs.swap_scores(factors.matrix(), how.get("tau", 1e-4), how.get("blocks")),
+    )
     slack = ours.omitted + 1e-9
     assert ((ours.positional - exact.positional).abs() <= slack).all()
     assert ((ours.symbolic - exact.symbolic).abs() <= slack).all()

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ropescope as rs
+from ropescope.measures import scores
 
 CLOSE = {"atol": 1e-9, "rtol": 0}
 
@@ -171,8 +172,6 @@ def test_single_token_blocks_are_single_tokens(M):
 @given(heads(min_tokens=6, max_tokens=12), st.sampled_from([1e-4, 1e-2, 1.0]))
 def test_chunks_do_not_show(head, tau):
     """The same scores whether pairs are worked on all at once, by rows, or one input at a time."""
-    from ropescope.measures import scores
-
     query, keys, rope = head
     M = rs.counterfactual_logits(query, torch.stack([keys, keys.flip(0), -keys]), rope)
     whole = rs.swap_scores(M, tau)

@@ -59,22 +59,22 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
     keys = logits.shape[-1]
     chunks: list[Tensor] = []
     items = max(1, CHUNK // (keys * keys))
-    for part, total in zip(logits.split(items), log_total.split(items), strict=True):
-        flat = part.flatten(1)
-        before = flat[:, :: keys + 1]
-        weight = (before - total[:, None]).exp()
-        widest = weight.amax(-1, keepdim=True) - weight.amin(-1, keepdim=True)
-        sums = flat.new_zeros(3, len(taus), len(flat))
+    for start in range(0, len(logits), items):
+        flat = logits[start : start + items].flatten(1).T.contiguous()  # rows are what pairs pick
+        before = flat[:: keys + 1]
+        weight = (before - log_total[start : start + items]).exp()
+        widest = weight.amax(0) - weight.amin(0)
+        sums = flat.new_zeros(3, len(taus), flat.shape[1])
         for i, j in _pairs(keys, flat.device):
-            difference = (weight.index_select(1, i) - weight.index_select(1, j)).abs_().sub_(widest)
-            u = before.index_select(1, i) - before.index_select(1, j)
-            w = flat.index_select(1, j * keys + i) - flat.index_select(1, i * keys + j)
-            positional, symbolic = pair_cosines(u, w)
+            difference = (weight.index_select(0, i) - weight.index_select(0, j)).abs_().sub_(widest)
+            positional, symbolic = pair_cosines(
+                before.index_select(0, i) - before.index_select(0, j),
+                flat.index_select(0, j * keys + i) - flat.index_select(0, i * keys + j),
+            )
             for k, tau in enumerate(taus):
                 alpha = (difference / tau).exp_()
-                sums[0, k] += alpha.sum(-1)
-                sums[1, k] += torch.linalg.vecdot(alpha, positional)
-                sums[2, k] += torch.linalg.vecdot(alpha, symbolic)
+                parts = alpha, alpha * positional, alpha * symbolic
+                sums[:, k] += torch.stack([part.sum(0) for part in parts])
         chunks.append(sums[1:] / sums[0])
     return torch.cat(chunks, -1).clamp_(max=1)
 
@@ -90,19 +90,20 @@ def _pairs(keys: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
 def pair_cosines(u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines of a pair of weights after a swap with the pair before it, and with that pair exchanged.
 
-    A pair of log-ratio `u` points along `(sqrt(sigmoid(2u)), sqrt(sigmoid(-2u)))`, a vector of length 1 whatever the size of
-    `u`; `w` is the log-ratio after the swap. This is the log-cosh form of the cosine in functions that cannot overflow.
+    From the log-ratios `u` before and `w` after. In each pair the larger weight counts 1 and the other `exp(-|log-ratio|)`:
+    the log-cosh form of the cosine in exponentials that cannot overflow.
     """
-    first, second = _direction(u)
-    first_after, second_after = _direction(w)
-    positional = (first * first_after).addcmul_(second, second_after)
-    symbolic = first.mul_(second_after).addcmul_(second, first_after)
+    first, second = _pair(u)
+    first_after, second_after = _pair(w)
+    norm = (first * first).addcmul_(second, second)
+    norm = norm.mul_((first_after * first_after).addcmul_(second_after, second_after)).rsqrt_()
+    positional = (first * first_after).addcmul_(second, second_after).mul_(norm)
+    symbolic = first.mul_(second_after).addcmul_(second, first_after).mul_(norm)
     return positional, symbolic
 
 
-def _direction(u: Tensor) -> tuple[Tensor, Tensor]:
-    double = 2 * u
-    return double.sigmoid().sqrt_(), double.neg_().sigmoid_().sqrt_()
+def _pair(log_ratio: Tensor) -> tuple[Tensor, Tensor]:
+    return log_ratio.clamp(max=0).exp_(), log_ratio.neg().clamp_(max=0).exp_()
 
 
 @torch.no_grad()

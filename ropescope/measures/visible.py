@@ -79,7 +79,10 @@ def movable_spans(blocks: Blocks | None, tokens: int, offset: int, device: torch
                 f"use a query at position {offset + at_least} or later"
             )
         return spans
-    ranges = sorted((int(start), int(stop)) for start, stop in blocks)
+    try:
+        ranges = sorted((int(start), int(stop)) for start, stop in blocks)
+    except (TypeError, ValueError):
+        raise ValueError(f"blocks must be pairs (start, stop) of positions, not {blocks}") from None
     for start, stop in ranges:
         if not offset <= start < stop <= offset + query:
             raise ValueError(

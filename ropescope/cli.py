@@ -1,0 +1,172 @@
+"""The command line: parse, call, show. Heavy parts are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="ropescope",
+    help="What each attention head of a RoPE transformer does: does it attend to places or to things, exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+
+
+def main() -> None:
+    """The entry point: bad input ends in one sentence and exit code 2, Ctrl-C in exit code 130."""
+    try:
+        app()
+    except ValueError as error:
+        typer.echo(f"ropescope: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("ropescope: interrupted; files already written are whole", err=True)
+        sys.exit(130)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from . import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example:  ropescope demo --out out/demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page, the picture, the table and summary.json.")] = Path("out/demo"),
+    inputs: Annotated[int, typer.Option(help="How many inputs to average over.")] = 256,
+    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
+    seed: Seed = 0,
+) -> None:
+    """Score three hand-made heads and an untrained GPT-J, and draw them in the positional-symbolic plane."""
+    import json
+
+    import altair as alt
+
+    from . import runs
+    from .experiments.demo import demo as experiment
+    from .report import charts
+
+    folder = runs.new_folder(out)
+    rows = [asdict(row) for row in _progress(experiment(inputs, tau, seed), 15, "heads")]
+    runs.write_whole(folder / "heads.json", json.dumps(rows, indent=1) + "\n")
+    chart = alt.hconcat(charts.plane_chart(rows, "hand-made"), charts.share_chart(rows))
+    chart = chart.resolve_scale(color="independent", shape="independent")
+    files = ["heads.json", *charts.write_chart(chart, folder, "index")]
+    config = {"inputs": inputs, "tau": tau, "seed": seed}
+    shown = ["positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy"]
+    runs.write_summary(folder, "demo", config, {row["head"]: {key: row[key] for key in shown} for row in rows}, files)
+    _table(
+        ["head", *(key.replace("_", " ") for key in shown)],
+        [[f"{row['head']} ({row['group']})", *(f"{row[key]:.3f}" for key in shown)] for row in rows],
+    )
+    typer.echo(f"look at {folder / 'index.html'} or {folder / 'index.png'}")
+
+
+@app.command(epilog="Example:  ropescope bench --tokens 17,128 --rounds 5")
+def bench(
+    out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
+    tokens: Annotated[str, typer.Option(help="Lengths of input.")] = "17,32,64,128,256,512",
+    rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
+    batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
+    rounds: Annotated[int, typer.Option(help="Rounds of which the median counts.")] = 15,
+    seed: Seed = 0,
+) -> None:
+    """What scores cost, as ratios in one run: against re-running layers on swapped inputs and against a forward pass."""
+    from . import runs
+    from .experiments.bench import BenchRow
+    from .experiments.bench import bench as experiment
+
+    try:
+        lengths = [int(length) for length in tokens.split(",")]
+    except ValueError:
+        raise ValueError(f"--tokens must be whole numbers with commas between them, not {tokens!r}") from None
+    folder = runs.new_folder(out)
+    rows: list[BenchRow] = list(_progress(experiment(lengths, rerun_up_to, batch, rounds, seed), len(lengths), "lengths"))
+    config = {"tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds, "seed": seed}
+    runs.write_summary(folder, "bench", config, {str(row.tokens): asdict(row) | row.ratios() for row in rows})
+
+    def times(ratio: float | None, digits: int = 0) -> str:
+        return "-" if ratio is None else f"{ratio:,.{digits}f}x"
+
+    before: BenchRow | None = None
+    lines: list[list[str]] = []
+    for row in rows:
+        ratios = row.ratios()
+        growth = "" if before is None else f"{row.scores / before.scores:.1f}x, {(row.tokens / before.tokens) ** 2:.1f}x"
+        lines.append(
+            [
+                str(row.tokens),
+                f"{row.swaps:,}",
+                str(row.inputs),
+                times(ratios["scored_over_plain"], 2),
+                times(ratios["faster_than_rerunning_blocks"]),
+                times(ratios["faster_than_rerunning_attention"]),
+                growth,
+            ]
+        )
+        before = row
+    _table(
+        [
+            "tokens",
+            "swaps",
+            "inputs",
+            "scored pass / plain pass",
+            "faster than re-running blocks",
+            "than re-running attention only",
+            "scores cost, n² grew",
+        ],
+        lines,
+    )
+    typer.echo(
+        "A scored pass gives both scores of all 12 layers over every swap. Re-running takes a plain pass and then\n"
+        "each layer again for every swap: the whole block, as the code released with paper B does, or only what\n"
+        "attention weights need."
+    )
+
+
+def _progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
+    """A progress bar with remaining time on a terminal, nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import track
+
+    terminal = Console(stderr=True)
+    return track(items, what, total=total, console=terminal, transient=True, disable=not terminal.is_terminal)
+
+
+def _table(columns: list[str], lines: list[list[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for line in lines:
+        table.add_row(*line)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 140
+    console.print(table)

@@ -1,0 +1,100 @@
+"""Three hand-made heads, one of each kind, and the heads of an untrained GPT-J, measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..logits import counterfactual_logits, layer_logits
+from ..measures.intervals import mean_interval
+from ..measures.scores import swap_scores
+from ..measures.shares import entropy, exclusion, variance_shares
+from ..models.gptj import GPTJ, GPTJConfig
+from ..rope import Rope
+
+TOKENS, ALPHABET, SHARPNESS = 17, 8, 12.0
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """Measures of one head, means over inputs; scores with their bootstrap interval."""
+
+    group: str
+    head: str
+    positional: float
+    positional_low: float
+    positional_high: float
+    symbolic: float
+    symbolic_low: float
+    symbolic_high: float
+    symbol_share: float
+    position_share: float
+    binding_share: float
+    entropy: float
+    exclusion_slack: float
+
+
+def demo(inputs: int, tau: float, seed: int) -> Iterator[HeadRow]:
+    """A row per head: three hand-made ones, then the twelve of a GPT-J that has not been trained."""
+    if inputs < 2:
+        raise ValueError(f"inputs must be at least 2, not {inputs}: one input gives no confidence interval")
+    generator = torch.Generator().manual_seed(seed)
+    letters = torch.randint(ALPHABET, (inputs, TOKENS), generator=generator)
+    back = torch.randint(1, TOKENS - 1, (inputs,), generator=generator)
+    for name, M in hand_made(letters, back).items():
+        yield _measure("hand-made", name, M, tau)
+    torch.manual_seed(seed)
+    model = GPTJ(GPTJConfig(vocab_size=136)).eval()
+    rows: list[HeadRow] = []
+    with torch.inference_mode():
+        ids = torch.randint(136, (inputs, TOKENS), generator=generator)
+        model(ids, on_heads=lambda n, heads: rows.append(_measure("untrained GPT-J", f"L{n}", layer_logits(heads)[:, 0], tau)))
+    yield from rows
+
+
+def hand_made(letters: Tensor, back: Tensor) -> dict[str, Float[Tensor, "B T T"]]:
+    """`M` of heads with one RoPE plane, whose queries and keys are angles.
+
+    positional  all keys alike; the query's angle says how many places back to look
+    symbolic    a key's angle is its letter, the query's the letter it looks for; the plane does not turn
+    binding     the same keys and queries in a plane that turns fast: which letter fits depends on where it stands
+    """
+    letter_angle = 2 * math.pi / ALPHABET
+    turn = 0.8
+
+    def at(angle: Tensor) -> Tensor:
+        return torch.stack((angle.cos(), angle.sin()), -1)
+
+    keys = at(-letter_angle * letters)
+    sought = at(-letter_angle * letters[:, 0])
+    still, fast = Rope(frequencies=[0.0]), Rope(frequencies=[turn])
+    return {
+        "positional": counterfactual_logits(at(-turn * back), at(torch.zeros_like(letters) * 1.0), fast, scale=SHARPNESS),
+        "symbolic": counterfactual_logits(sought, keys, still, scale=SHARPNESS),
+        "binding": counterfactual_logits(sought, keys, fast, scale=SHARPNESS),
+    }
+
+
+def _measure(group: str, head: str, M: Float[Tensor, "B T T"], tau: float) -> HeadRow:
+    scores, shares, certificate = swap_scores(M, tau), variance_shares(M), exclusion(M)
+    positional, symbolic = (mean_interval(score) for score in scores)
+    return HeadRow(
+        group=group,
+        head=head,
+        positional=float(positional.mean),
+        positional_low=float(positional.low),
+        positional_high=float(positional.high),
+        symbolic=float(symbolic.mean),
+        symbolic_low=float(symbolic.low),
+        symbolic_high=float(symbolic.high),
+        symbol_share=float(shares.symbol.mean()),
+        position_share=float(shares.position.mean()),
+        binding_share=float(shares.binding.mean()),
+        entropy=float(entropy(M).mean()),
+        exclusion_slack=float((certificate.bound - certificate.variance).min()),
+    )

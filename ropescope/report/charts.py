@@ -1,0 +1,121 @@
+"""Charts of measured heads, and how they become files. Nothing here computes a measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from ..runs import write_whole
+
+# Okabe and Ito's colours, told apart by colour-blind readers too.
+COLOURS = {"positional": "#0072B2", "symbolic": "#D55E00", "binding": "#009E73", "neutral": "#666666"}
+GROUP_COLOURS = ["#CC79A7", "#666666", "#56B4E9", "#E69F00"]
+
+Rows = Sequence[Mapping[str, Any]]
+Chart = Any
+"""Altair's charts; its own types change with what they are combined from."""
+
+
+def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -> Chart:
+    """Heads in the positional-symbolic plane, with confidence intervals and the corners of pure heads.
+
+    Heads of `name_group` have their names beside them.
+    """
+    inside = alt.Scale(domain=[-0.03, 1.03], nice=False)
+    ticks = alt.Axis(values=[n / 5 for n in range(6)])
+
+    def across(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=inside, axis=ticks, title="positional score: weights stay in place")
+
+    def up(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=inside, axis=ticks, title="symbolic score: weights follow the keys")
+
+    def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
+        """A shaded square with its corner at (x, y), and its name beside it, towards the middle of the plane."""
+        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
+        base = alt.Chart(alt.InlineData(values=[box]))
+        shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(across("x"), up("y"), x2="x2:Q", y2="y2:Q")
+        look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
+        look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
+        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")]
+
+    heads = alt.Chart(alt.InlineData(values=list(rows)))
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    colour = alt.Color("group:N", title="heads").scale(domain=groups, range=GROUP_COLOURS[: len(groups)])
+    points = heads.mark_point(filled=True, size=80, opacity=0.9).encode(
+        across("positional"),
+        up("symbolic"),
+        color=colour,
+        shape=alt.Shape("group:N", title="heads").scale(domain=groups),
+        tooltip=[
+            alt.Tooltip("head:N"),
+            alt.Tooltip("group:N"),
+            *(alt.Tooltip(f"{name}:Q", format=".4f") for name in ("positional", "symbolic", "entropy")),
+        ],
+    )
+    intervals = [
+        heads.mark_rule(strokeWidth=1.5).encode(across("positional_low"), up("symbolic"), x2="positional_high:Q", color=colour),
+        heads.mark_rule(strokeWidth=1.5).encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q", color=colour),
+    ]
+    named = alt.Chart(alt.InlineData(values=[row for row in rows if row["group"] == name_group]))
+    sides: dict[str, dict[str, Any]] = {"<": {"align": "left", "dx": 9}, ">=": {"align": "right", "dx": -9}}
+    names = [
+        named.transform_filter(f"datum.positional {half} 0.5")
+        .mark_text(fontWeight="bold", **side)
+        .encode(across("positional"), up("symbolic"), text="head:N")
+        for half, side in sides.items()
+    ]
+    return alt.layer(
+        *corner("pure positional", "positional", 1, 0),
+        *corner("pure symbolic", "symbolic", 0, 1),
+        *corner("uniform attention", "neutral", 1, 1),
+        *intervals,
+        points,
+        *names,
+    ).properties(width=420, height=420, title="Do heads attend to places or to things?")
+
+
+def share_chart(rows: Rows) -> Chart:
+    """What each head's logits depend on: stacked shares of their variance."""
+    parts = {
+        "position_share": ("place", COLOURS["positional"]),
+        "symbol_share": ("content", COLOURS["symbolic"]),
+        "binding_share": ("which content where", COLOURS["binding"]),
+    }
+    values = [
+        {"head": row["head"], "group": row["group"], "part": name, "rank": rank, "share": row[key]}
+        for row in rows
+        for rank, (key, (name, _)) in enumerate(parts.items())
+    ]
+    return (
+        alt.Chart(alt.InlineData(values=values))
+        .mark_bar()
+        .encode(
+            x=alt.X("share:Q", title="share of the variance of M", stack="zero", scale=alt.Scale(domain=[0, 1])),
+            y=alt.Y("head:N", title=None, sort=[row["head"] for row in rows]),
+            color=alt.Color("part:N", title="depends on").scale(
+                domain=[name for name, _ in parts.values()], range=[colour for _, colour in parts.values()]
+            ),
+            order=alt.Order("rank:O"),
+            tooltip=[
+                alt.Tooltip("head:N"),
+                alt.Tooltip("group:N"),
+                alt.Tooltip("part:N"),
+                alt.Tooltip("share:Q", format=".4f"),
+            ],
+        )
+        .properties(width=300, height=420, title="What do their logits depend on?")
+    )
+
+
+def write_chart(chart: Chart, folder: Path, name: str) -> list[str]:
+    """The chart as one HTML file that needs no network, and as PNG; returns the names of the files."""
+    picture = BytesIO()
+    chart.save(picture, format="png", scale_factor=2)
+    write_whole(folder / f"{name}.html", chart.to_html(inline=True))
+    write_whole(folder / f"{name}.png", picture.getvalue())
+    return [f"{name}.html", f"{name}.png"]

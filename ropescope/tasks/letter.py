@@ -1,0 +1,92 @@
+"""The letter task: find the answer by matching letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from string import ascii_lowercase
+
+import numpy as np
+
+from .multihop import MultihopTask, Paths, PerRow, Tokens, require_at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterTask(MultihopTask):
+    """Targets are pairs like `a3`; a pair `xy` says "go to the earlier pair that begins with `y`"; the answer is a target.
+
+    The tokens of a path begin with different letters, the query's included, and no filler contains any of them: so there
+    is one path. Fillers are uniform over the letters off the path, on both sides and with repetition, and over the
+    digits; extra targets in front are drawn like those in the window. A filler may point nowhere.
+
+    >>> task = LetterTask(alphabet=9)
+    >>> ids = task.encode("c2 b1 a3 fa ec de hf gd ig")
+    >>> print(task.render(ids, task.solve(ids).path[0]))
+    c2 b1 a3 fa ec de hf gd ig
+    4           3  2     1  0
+    answer c2 in 4 hops: ig → gd → de → ec → c2
+    """
+
+    alphabet: int = 8
+    digits: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("digits", self.digits, 1)
+        if self.alphabet < self.hops + 2:
+            raise ValueError(
+                f"alphabet is {self.alphabet} but the tokens of {self.hops} hops begin with {self.hops + 1} different letters "
+                f"and fillers need one more: set alphabet to at least {self.hops + 2} or hops to less"
+            )
+        if self.alphabet > len(ascii_lowercase):
+            raise ValueError(f"alphabet must be at most {len(ascii_lowercase)}, the letters a to z, not {self.alphabet}")
+
+    @property
+    def answers(self) -> int:
+        """How many different answers there are: the pairs of a letter and a digit."""
+        return self.alphabet * self.digits
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Pairs of a letter and a digit (from 1), then pairs of two letters."""
+        letters = ascii_lowercase[: self.alphabet]
+        return (
+            *(f"{x}{digit}" for x in letters for digit in range(1, self.digits + 1)),
+            *(f"{x}{y}" for x in letters for y in letters),
+        )
+
+    def _fill(self, hops: PerRow, answer: PerRow, path: Paths, extra: int, rng: np.random.Generator) -> Tokens:
+        count, front = len(path), extra + self.targets
+        tokens = np.empty((count, extra + self.length), dtype=np.int64)
+
+        # Each row's letters in order of use: the answer's, those of the path from there back to the query, the free ones.
+        others = rng.permuted(np.tile(np.arange(self.alphabet - 1), (count, 1)), axis=1)
+        last = answer // self.digits
+        letters = np.column_stack((last, others + (others >= last[:, None])))
+        every = np.arange(count)
+        free = self.alphabet - 1 - hops
+
+        pair = rng.integers(free**2, size=(self.stops + 1, count))
+        x, y = letters[every, hops + 1 + pair // free], letters[every, hops + 1 + pair % free]
+        tokens[:, front:] = self._pair(x, y).T
+        rows, step = np.nonzero(path[:, 1:] >= 0)
+        use = hops[rows] - step
+        tokens[rows, path[rows, step]] = self._pair(letters[rows, use], letters[rows, use - 1])
+
+        pair = rng.integers(free * self.digits, size=(front, count))[::-1]
+        tokens[:, :front] = (letters[every, hops + 1 + pair // self.digits] * self.digits + pair % self.digits).T
+        return tokens
+
+    def _pair(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Id of the token `xy`."""
+        ids: np.ndarray = self.answers + x * self.alphabet + y
+        return ids
+
+    def _is_target(self, name: str) -> bool:
+        return name[1:].isdigit()
+
+    def _follow(self, tokens: Tokens, here: PerRow) -> tuple[PerRow, PerRow]:
+        first, second = (np.array([ord(name[side]) for name in self.vocabulary], dtype=np.uint8) for side in (0, 1))
+        wanted = second[tokens[np.arange(len(tokens)), here]]
+        found = (first[tokens] == wanted[:, None]) & (np.arange(tokens.shape[1]) < here[:, None])
+        return found.argmax(axis=1), found.sum(axis=1)

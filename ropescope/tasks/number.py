@@ -1,0 +1,75 @@
+"""The number task: find the answer by counting positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from string import ascii_lowercase
+
+import numpy as np
+
+from .multihop import MultihopTask, Paths, PerRow, Tokens, require_at_least
+
+LETTERS = (*ascii_lowercase, *map("".join, product(ascii_lowercase, repeat=2)))
+"""a ... z, aa, ab ... zz."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberTask(MultihopTask):
+    """Targets are letters; an integer `i` at position `p` says "go to position `p - i`"; the answer is the first letter.
+
+    Fillers: letters are uniform over all letters (extra ones in front too); an integer points uniformly to any earlier
+    position of the two windows, never to an extra target, so that integers look the same at every length.
+
+    >>> task = NumberTask()
+    >>> ids = task.encode("b a 2 2 1 4")
+    >>> print(task.render(ids, task.solve(ids).path[0]))
+    b a 2 2 1 4
+      1       0
+    answer a in 1 hop: 4 → a
+    """
+
+    letters: int = 120
+    integers: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("letters", self.letters, 1)
+        if self.letters > len(LETTERS):
+            raise ValueError(f"letters is {self.letters} but only {len(LETTERS)} have a name (a to zz): use fewer letters")
+        # One hop must be able to reach every target, the farthest too. Then no path is ever out of reach.
+        if self.integers < self.targets + self.stops:
+            raise ValueError(
+                f"integers is {self.integers} but a jump from the query to the first target takes targets + stops = "
+                f"{self.targets + self.stops}: set integers to at least that"
+            )
+
+    @property
+    def answers(self) -> int:
+        """How many different answers there are: the letters."""
+        return self.letters
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Letters, then the integers from 1."""
+        return (*LETTERS[: self.letters], *map(str, range(1, self.integers + 1)))
+
+    def _fill(self, hops: PerRow, answer: PerRow, path: Paths, extra: int, rng: np.random.Generator) -> Tokens:
+        count, front = len(path), extra + self.targets
+        tokens = np.empty((count, extra + self.length), dtype=np.int64)
+        before = np.arange(self.targets, self.length)  # how many positions of the windows lie before each integer
+        tokens[:, front:] = self.letters + rng.integers(before, size=(count, self.stops + 1))
+        rows, step = np.nonzero(path[:, 1:] >= 0)
+        here, there = path[rows, step], path[rows, step + 1]
+        tokens[rows, here] = self.letters + here - there - 1
+        tokens[:, :front] = rng.integers(self.letters, size=(front, count))[::-1].T
+        return tokens
+
+    def _is_target(self, name: str) -> bool:
+        return name.isalpha()
+
+    def _follow(self, tokens: Tokens, here: PerRow) -> tuple[PerRow, PerRow]:
+        jump = np.array([0 if self._is_target(name) else int(name) for name in self.vocabulary])
+        there = here - jump[tokens[np.arange(len(tokens)), here]]
+        return there, (there >= 0).astype(np.int64)

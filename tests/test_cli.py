@@ -1,0 +1,132 @@
+"""The command line as a user meets it, in a process of its own."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ["demo", "bench"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from ropescope.cli import main; sys.argv = ['ropescope', *sys.argv[1:]]; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])
+def test_help_is_quick_and_imports_nothing_heavy(arguments):
+    code = (
+        "import sys; from ropescope.cli import main\n"
+        "try:\n    sys.argv = ['ropescope', *sys.argv[1:]]; main()\n"
+        "finally:\n    print('MODULES', *sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    start = time.perf_counter()
+    out = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True).stdout
+    assert time.perf_counter() - start < 10  # well under a second; the limit only catches a heavy import on a busy machine
+    help_text, modules = out.split("MODULES")
+    heavy = {"torch", "transformers", "numpy", "altair", "xarray", "pandas"}
+    assert not heavy & set(modules.split())
+    assert "Usage: ropescope" in help_text
+    if arguments[0] != "--help":
+        assert "Example:" in help_text
+
+
+def test_import_is_light():
+    code = "import sys, ropescope; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "transformers", "numpy", "typer", "rich", "altair"} & set(out.split())
+
+
+def test_every_public_name_is_there():
+    import ropescope  # noqa: PLC0415
+
+    for name in ropescope.__all__:
+        assert getattr(ropescope, name) is not None
+    assert set(ropescope.__all__) == set(dir(ropescope))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ropescope.nothing  # noqa: B018
+
+
+def check_summary(folder: Path, command: str) -> dict:
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["command"] == command
+    assert summary["versions"]["torch"]
+    assert "seed" in summary["config"]
+    for name, expected in summary["sha256"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected
+    return summary
+
+
+def test_demo(tmp_path):
+    done = run("demo", "--out", str(tmp_path / "demo"), "--inputs", "32")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    results = check_summary(tmp_path / "demo", "demo")["results"]
+    assert results["positional"]["positional"] == pytest.approx(1)
+    assert results["positional"]["position_share"] == pytest.approx(1)
+    assert results["positional"]["symbolic"] < 0.1
+    assert results["symbolic"]["symbolic"] == pytest.approx(1)
+    assert results["symbolic"]["symbol_share"] == pytest.approx(1)
+    assert results["symbolic"]["positional"] < 0.1
+    assert results["binding"]["binding_share"] > 0.8
+    assert all(results[f"L{n}"]["entropy"] > 0.99 for n in range(12))
+    page = (tmp_path / "demo" / "index.html").read_text()
+    assert "<script src=" not in page, "the page must not need the network"
+    assert (tmp_path / "demo" / "index.png").read_bytes().startswith(b"\x89PNG")
+    again = run("demo", "--out", str(tmp_path / "again"), "--inputs", "32")
+    assert again.returncode == 0
+    assert (tmp_path / "again" / "heads.json").read_bytes() == (tmp_path / "demo" / "heads.json").read_bytes()
+
+
+def test_bench(tmp_path):
+    done = run("bench", "--out", str(tmp_path), "--tokens", "5,9", "--rerun-up-to", "5", "--batch", "4", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    results = check_summary(tmp_path, "bench")["results"]
+    assert list(results) == ["5", "9"]
+    assert results["5"]["swaps"] == 6
+    assert results["5"]["faster_than_rerunning_blocks"] > 0
+    assert results["9"]["faster_than_rerunning_blocks"] is None
+    assert "scored pass" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["demo", "--inputs", "1"], "inputs must be at least 2"),
+        (["demo", "--tau", "0"], "tau must be a positive number"),
+        (["demo", "--tau", "warm"], "--tau"),
+        (["demo", "--out", "/dev/null/x"], "cannot be written to"),
+        (["bench", "--tokens", "17,many"], "--tokens must be whole numbers"),
+        (["bench", "--tokens", "2"], "tokens must be lengths of at least 3"),
+        (["bench", "--batch", "0"], "batch and rounds must be at least 1"),
+        (["bench", "--out", "/dev/null/x"], "cannot be written to"),
+        (["nothing"], "nothing"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path):
+    if "--out" not in arguments and arguments[0] in COMMANDS:
+        arguments = [*arguments, "--out", str(tmp_path)]
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_installed_command():
+    script = Path(sys.executable).with_name("ropescope")
+    assert subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout == "0.1.0\n"
+
+
+def test_interrupted_writing_leaves_the_old_file(tmp_path):
+    from ropescope import runs  # noqa: PLC0415
+
+    target = tmp_path / "result.json"
+    runs.write_whole(target, "old")
+    with pytest.raises(TypeError):
+        runs.write_whole(target, 5)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
