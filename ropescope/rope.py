@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,7 +40,7 @@ class Rope:
         base: float = 10000.0,
         rotary_dim: int | None = None,
         pairing: Pairing = "half",
-        frequencies: Sequence[float] | Tensor | None = None,
+        frequencies: Iterable[float] | Tensor | None = None,
     ) -> None:
         if frequencies is not None:
             frequencies = tuple(float(f) for f in frequencies)

@@ -2,7 +2,20 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
+from beartype import BeartypeConf, beartype
 
 sys.path.insert(0, str(Path(__file__).parent))
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.load_profile("default")
+
+shape_checker = beartype(conf=BeartypeConf(is_pep484_tower=True))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--no-shape-checks", action="store_true", help="do not check shapes and types of every call")
+
+
+def pytest_configure(config):
+    if not config.getoption("--no-shape-checks"):
+        jaxtyping.install_import_hook("ropescope", "conftest.shape_checker")

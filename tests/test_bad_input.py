@@ -1,6 +1,6 @@
 """Bad input ends in a ValueError that names the argument and the fix.
 
-Run without the shape checks of the other tests, which would speak first.
+Run it with `--no-shape-checks`: the shape checks of the other tests would speak first.
 """
 
 import math

@@ -3,6 +3,7 @@
 from itertools import permutations
 from math import factorial
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -34,6 +35,12 @@ def heads(draw, min_tokens=3, max_tokens=9, nope=False, equal_keys=False):
 
 def matrices(**how):
     return heads(**how).map(lambda head: rs.counterfactual_logits(*head))
+
+
+def test_shapes_in_signatures_are_checked_while_testing():
+    """Else the shapes written in signatures would be mere words."""
+    with pytest.raises(jaxtyping.TypeCheckError, match="exclusion"):
+        rs.exclusion(torch.zeros(3, 4))
 
 
 @given(matrices(nope=True), st.sampled_from([1e-4, 1e-2, 1.0]))

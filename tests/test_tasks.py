@@ -378,7 +378,7 @@ def test_splits_with_too_few_sequences_are_refused() -> None:
         (lambda: NumberTask().sample(0, seed=0), "count must be at least 1"),
         (lambda: LetterTask().sample(1, seed=0, extra=-1), "extra must be at least 0"),
         (lambda: split(NumberTask(), sizes=(10, 0, 5)), "sizes \\(validation\\) must be at least 1"),
-        (lambda: split(NumberTask(), sizes=(10, 5)), "sizes must be three numbers"),  # type: ignore[arg-type]
+        (lambda: split(NumberTask(), sizes=(10, 5)), "sizes must be three numbers"),
     ],
 )
 def test_impossible_sizes_are_refused_with_the_reason(make: object, reason: str) -> None:

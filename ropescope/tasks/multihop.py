@@ -270,7 +270,7 @@ def balanced_cells(task: MultihopTask, count: int, rng: np.random.Generator) -> 
     return cells[:, rng.permutation(count)]
 
 
-def split(task: MultihopTask, sizes: tuple[int, int, int] = (432_000, 2_400, 45_600), seed: int = 0) -> dict[str, Samples]:
+def split(task: MultihopTask, sizes: tuple[int, ...] = (432_000, 2_400, 45_600), seed: int = 0) -> dict[str, Samples]:
     """Training, validation and test samples, each balanced, without a sequence in two of them.
 
     >>> from ropescope.tasks import LetterTask
