@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -85,6 +85,63 @@ def demo(
     typer.echo(f"look at {folder / 'index.html'} or {folder / 'index.png'}")
 
 
+@app.command(epilog="Example:  ropescope train number --seed 0 --out out/number-0")
+def train(
+    task: Annotated[str, typer.Argument(help="number or letter.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/TASK-SEED]")] = None,
+    preset: Annotated[str, typer.Option(help="Recipe to start from: paper.")] = "paper",
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one entry of the recipe, as in steps=500; repeat it.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")] = False,
+    snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of every checkpoint.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Train a GPT-J on the number or letter task, watching its heads. Safe to interrupt and to resume."""
+    from .training import trainer
+
+    recipe = trainer.recipe(task, preset, seed, change or [])
+    folder = out or Path("out") / f"{task}-{seed}"
+    done = _training_bar(recipe.steps)
+    try:
+        results = trainer.train(recipe, folder, resume, snapshots, done)
+    except KeyboardInterrupt:
+        raise ValueError(f"interrupted; go on with: ropescope train {task} --seed {seed} --out {folder} --resume") from None
+    typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
+
+
+@app.command(epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics")
+def dynamics(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders of ropescope train, finished or still running.")],
+    out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/dynamics"),
+) -> None:
+    """When heads became pure and hop counts were learned, with the curves."""
+    from . import runs
+    from .experiments import dynamics as experiment
+    from .report import dynamics as figures
+
+    trajectories = [runs.read_trajectory(folder) for folder in folders]
+    folder = runs.new_folder(out)
+    results = {run.name: experiment.dynamics(run) for run in trajectories}
+    files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder)]
+    runs.write_summary(folder, "dynamics", {"runs": [run.name for run in trajectories]}, results, files)
+    _table(
+        ["run", "learned at (per hop)", "best accuracy at", "pure positional", "pure symbolic", "purity ~ accuracy"],
+        [
+            [
+                name,
+                ", ".join("-" if step is None else str(step) for step in result["learned_at"]),
+                f"{result['step_of_best_accuracy']} ({result['best_accuracy']:.3f})",
+                " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_positional"]) or "none",
+                " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_symbolic"]) or "none",
+                f"rho {result['purity_and_accuracy']['spearman']:.2f}, p {result['purity_and_accuracy']['p_value']:.0e}",
+            ]
+            for name, result in results.items()
+        ],
+    )
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+
+
 @app.command(epilog="Example:  ropescope bench --tokens 17,128 --rounds 5")
 def bench(
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
@@ -145,6 +202,29 @@ def bench(
         "each layer again for every swap: the whole block, as the code released with paper B does, or only what\n"
         "attention weights need."
     )
+
+
+def _training_bar(steps: int) -> Callable[[int, float, dict[str, Any] | None], None]:
+    """A bar with loss, accuracy and remaining time on a terminal; nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    terminal = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
+    line = bar.add_task("training", total=steps)
+    bar.start()
+    accuracy = ""
+
+    def show(step: int, loss: float, row: dict[str, Any] | None) -> None:
+        nonlocal accuracy
+        if row is not None:
+            accuracy = " ".join(f"{value:.2f}" for value in row["accuracy"])
+        bar.update(line, completed=step, description=f"loss {loss:.3f}  accuracy per hop {accuracy}")
+        if step >= steps:
+            bar.stop()
+
+    return show
 
 
 def _progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:

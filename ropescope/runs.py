@@ -8,12 +8,17 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PARTS = ("ropescope", "torch", "numpy", "altair")
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load
+
+PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair")
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
@@ -59,3 +64,29 @@ def write_summary(
     path = folder / "summary.json"
     write_whole(path, json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return path
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A training run as its watcher saw it: every measure (step, layer, head), accuracy (step, hop class)."""
+
+    name: str
+    task: str
+    seed: int
+    steps: NDArray[np.int64]
+    measures: dict[str, NDArray[np.float32]]
+
+    @property
+    def accuracy(self) -> NDArray[np.float32]:
+        """(step, hop class)"""
+        return self.measures["accuracy"]
+
+
+def read_trajectory(folder: Path) -> Trajectory:
+    """The history in a run folder of `ropescope train`, finished or not."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        arrays = load((folder / "history.safetensors").read_bytes())
+    except OSError as error:
+        raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
+    return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)

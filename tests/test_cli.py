@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["demo", "bench"]
+COMMANDS = ["demo", "train", "dynamics", "bench"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -104,6 +104,12 @@ def test_bench(tmp_path):
         (["bench", "--tokens", "2"], "tokens must be lengths of at least 3"),
         (["bench", "--batch", "0"], "batch and rounds must be at least 1"),
         (["bench", "--out", "/dev/null/x"], "cannot be written to"),
+        (["train", "word"], "task must be one of number, letter"),
+        (["train", "number", "--preset", "huge"], "preset must be one of paper"),
+        (["train", "number", "--set", "steps"], "--set steps must be NAME=VALUE"),
+        (["train", "number", "--set", "speed=3"], "--set speed is not an entry of the recipe"),
+        (["train", "number", "--set", "batch=0"], "batch must be at least 1"),
+        (["dynamics", "/dev/null"], "holds no training run"),
         (["nothing"], "nothing"),
     ],
 )
@@ -114,6 +120,23 @@ def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path):
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_train_and_dynamics(tmp_path):
+    sizes = 'task_sizes={"targets": 3, "stops": 3, "hops": 2, "letters": 6, "integers": 6}'
+    changes = [sizes, "samples=[500, 60, 100]", "layers=2", "width=16", "steps=20", "warm_up=2", "watch_every=5", "probe=20"]
+    arguments = ["train", "number", "--out", str(tmp_path / "run"), *(f"--set={change}" for change in changes)]
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "test accuracy" in done.stdout
+    check_summary(tmp_path / "run", "train")
+    assert run(*arguments).returncode == 2  # already there
+    shown = run("dynamics", str(tmp_path / "run"), "--out", str(tmp_path / "figures"))
+    assert shown.returncode == 0, shown.stderr
+    results = check_summary(tmp_path / "figures", "dynamics")["results"]
+    assert results["run"]["last_step"] == 20
+    assert (tmp_path / "figures" / "run-learning.png").exists()
 
 
 def test_the_installed_command():

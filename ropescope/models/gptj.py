@@ -1,18 +1,26 @@
-"""A small GPT-J: attention and MLP side by side after one layer norm, rotary positions, untied read-out."""
+"""A small GPT-J: attention and MLP side by side after one layer norm, rotary positions, untied read-out.
+
+Folders are those of `transformers`: what `save_gptj` writes opens with `GPTJForCausalLM.from_pretrained`, and the reverse.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..heads import Heads
 from ..rope import Rope
+from ..runs import write_whole
 
 OnHeads = Callable[[int, Heads], None]
 """Called by a forward pass with each layer's number and what it hands over."""
@@ -20,30 +28,48 @@ OnHeads = Callable[[int, Heads], None]
 
 @dataclass(frozen=True)
 class GPTJConfig:
-    """Sizes of a model; the defaults are those of the number and letter tasks."""
+    """Sizes of a model; the defaults are those of the number and letter tasks.
+
+    `rope` is one rotation for all layers or one per layer: choose planes, or give the last layers none (NoPE).
+    """
 
     vocab_size: int
     layers: int = 12
     heads: int = 1
     width: int = 128
     mlp_width: int = 512
-    rope: Rope | None = None
+    rope: Rope | tuple[Rope, ...] | None = None
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if self.rope is None:
-            object.__setattr__(self, "rope", Rope(self.width // self.heads, pairing="interleaved"))
+        object.__setattr__(self, "rope", self.ropes)  # so that equal models have equal settings
+        for rope in self.ropes:
+            if rope.head_dim != self.head_dim:
+                raise ValueError(f"rope has head_dim {rope.head_dim}, but width / heads is {self.head_dim}")
+        if len(self.ropes) != self.layers:
+            raise ValueError(f"rope must be one for all layers or one for each of {self.layers}, not {len(self.ropes)}")
+
+    @property
+    def head_dim(self) -> int:
+        """Dimensions of a head."""
+        return self.width // self.heads
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The rotation of each layer."""
+        if isinstance(self.rope, tuple):
+            return self.rope
+        return (self.rope or Rope(self.head_dim, pairing="interleaved"),) * self.layers
 
 
 class Block(nn.Module):
     """One layer."""
 
-    def __init__(self, config: GPTJConfig) -> None:
+    def __init__(self, config: GPTJConfig, rope: Rope) -> None:
         super().__init__()
-        assert config.rope is not None
-        self.rope, self.heads, self.dropout = config.rope, config.heads, config.dropout
+        self.rope, self.heads, self.dropout = rope, config.heads, config.dropout
         self.norm = nn.LayerNorm(config.width)
         self.query, self.key, self.value, self.out = (nn.Linear(config.width, config.width, bias=False) for _ in range(4))
         self.expand, self.contract = nn.Linear(config.width, config.mlp_width), nn.Linear(config.mlp_width, config.width)
@@ -68,7 +94,9 @@ class Block(nn.Module):
 
 
 class GPTJ(nn.Module):
-    """>>> model = GPTJ(GPTJConfig(vocab_size=136))
+    """The model.
+
+    >>> model = GPTJ(GPTJConfig(vocab_size=136))
     >>> logits = model(ids)                                                        # (B, T, vocabulary)
     >>> model(ids, on_heads=lambda layer, heads: print(layer, swap_scores(layer_logits(heads))))
     """
@@ -77,7 +105,7 @@ class GPTJ(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, rope) for rope in config.ropes)
         self.norm = nn.LayerNorm(config.width)
         self.readout = nn.Linear(config.width, config.vocab_size)
         for module in self.modules():
@@ -86,9 +114,100 @@ class GPTJ(nn.Module):
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
-    def forward(self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None) -> Float[Tensor, "B T vocabulary"]:
+    def forward(
+        self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None, last_only: bool = False
+    ) -> Float[Tensor, "B t vocabulary"]:
+        """Logits at every position, or with `last_only` at the last one alone."""
         x = F.dropout(self.embedding(ids), self.config.dropout, self.training)
         for number, block in enumerate(self.blocks):
             x = block(x, number, on_heads)
-        logits: Tensor = self.readout(self.norm(x))
+        logits: Tensor = self.readout(self.norm(x[:, -1:] if last_only else x))
         return logits
+
+
+# Our names and those of transformers.
+_OUTSIDE = {"embedding": "transformer.wte", "norm": "transformer.ln_f", "readout": "lm_head"}
+_IN_BLOCK = {
+    "norm": "ln_1",
+    "query": "attn.q_proj",
+    "key": "attn.k_proj",
+    "value": "attn.v_proj",
+    "out": "attn.out_proj",
+    "expand": "mlp.fc_in",
+    "contract": "mlp.fc_out",
+}
+LONGEST = 8192
+"""Positions for which `transformers` keeps a table of angles; our own rotation has no limit."""
+
+
+def _their_name(ours: str) -> str:
+    module, kind = ours.rsplit(".", 1)
+    if not module.startswith("blocks."):
+        return f"{_OUTSIDE[module]}.{kind}"
+    _, number, inner = module.split(".")
+    return f"transformer.h.{number}.{_IN_BLOCK[inner]}.{kind}"
+
+
+def save_gptj(model: GPTJ, folder: Path) -> list[str]:
+    """Write a folder that `transformers` opens too; returns the names of its files.
+
+    A rotation that the GPT-J of `transformers` does not know goes under a model type of our own, so that it cannot be opened
+    with a wrong one.
+    """
+    config = model.config
+    plain = Rope(config.head_dim, rotary_dim=config.ropes[0].rotary_dim, pairing="interleaved")
+    known = all(rope == plain for rope in config.ropes) and plain.rotary_dim > 0
+    settings: dict[str, Any] = {
+        "architectures": ["GPTJForCausalLM"] if known else [],
+        "model_type": "gptj" if known else "ropescope_gptj",
+        "vocab_size": config.vocab_size,
+        "n_positions": LONGEST,
+        "n_embd": config.width,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_inner": config.mlp_width,
+        "rotary_dim": plain.rotary_dim,
+        "activation_function": "gelu_new",
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout),
+        "layer_norm_epsilon": 1e-5,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "dtype": str(model.readout.weight.dtype).removeprefix("torch."),
+    }
+    if not known:
+        settings["ropes"] = [{"frequencies": rope.frequencies, "pairing": rope.pairing} for rope in config.ropes]
+    weights = {_their_name(name): tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    write_whole(folder / "model.safetensors", save(weights, metadata={"format": "pt"}))
+    write_whole(folder / "config.json", json.dumps(settings, indent=2) + "\n")
+    return ["config.json", "model.safetensors"]
+
+
+def load_gptj(folder: Path) -> GPTJ:
+    """The model of a folder that `save_gptj` or `transformers` wrote, in evaluation mode."""
+    try:
+        settings = json.loads((folder / "config.json").read_text())
+        weights = load_file(folder / "model.safetensors")
+    except OSError as error:
+        raise ValueError(f"{folder} holds no model ({error.strerror}): it needs config.json and model.safetensors") from None
+    if settings.get("model_type") not in ("gptj", "ropescope_gptj"):
+        raise ValueError(f"{folder} holds a model of type {settings.get('model_type')!r}, not GPT-J")
+    if settings.get("activation_function", "gelu_new") != "gelu_new" or settings.get("layer_norm_epsilon", 1e-5) != 1e-5:
+        raise ValueError(f"{folder} has another activation function or layer norm than GPT-J's own: not supported")
+    width, heads = settings["n_embd"], settings["n_head"]
+    ropes: Rope | tuple[Rope, ...] = Rope(width // heads, rotary_dim=settings["rotary_dim"], pairing="interleaved")
+    if "ropes" in settings:
+        ropes = tuple(Rope(width // heads, **rope) for rope in settings["ropes"])
+    config = GPTJConfig(
+        vocab_size=settings["vocab_size"],
+        layers=settings["n_layer"],
+        heads=heads,
+        width=width,
+        mlp_width=settings.get("n_inner") or 4 * width,
+        rope=ropes,
+        dropout=settings.get("resid_pdrop", 0.0),
+    )
+    model = GPTJ(config).to(weights["lm_head.weight"].dtype)
+    model.load_state_dict({name: weights[_their_name(name)] for name in model.state_dict()})
+    return model.eval()

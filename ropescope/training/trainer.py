@@ -1,0 +1,272 @@
+"""Training GPT-J on a multi-hop task: deterministic for a seed, safe to kill at any moment, and resumed bit for bit.
+
+A run folder holds
+
+    config.json              the recipe; a folder is never continued with another one
+    checkpoint.safetensors   weights, optimiser and random state at one step, replaced whole
+    history.safetensors      what the watcher saw, up to that step at least
+    model/                   the final weights, as a folder that `transformers` opens
+    snapshots/               with `snapshots`: such folders for every checkpoint
+    summary.json             results, versions, hashes
+
+Batches depend on the step alone, so a checkpoint needs no place in the data.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+from torch.nn import functional as F
+
+from .. import runs
+from ..models.gptj import GPTJ, GPTJConfig, save_gptj
+from ..tasks import LetterTask, MultihopTask, NumberTask, Samples, split
+from .watcher import Row, Watcher, accuracy_per_hop
+
+TASKS: dict[str, type[MultihopTask]] = {"number": NumberTask, "letter": LetterTask}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a run depends on. The defaults are preset `paper`."""
+
+    task: str
+    seed: int = 0
+    task_sizes: dict[str, int] = field(default_factory=dict)
+    samples: tuple[int, int, int] = (432_000, 2_400, 45_600)
+    layers: int = 12
+    heads: int = 1
+    width: int = 128
+    mlp_width: int = 512
+    dropout: float = 0.1
+    batch: int = 64
+    steps: int = 6_750
+    warm_up: int = 750
+    rate: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 1e-4
+    watch_every: int = 50
+    probe: int = 256
+    checkpoint_every: int = 250
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
+        for name in ("batch", "steps", "watch_every", "probe", "checkpoint_every", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.warm_up < self.steps:
+            raise ValueError(f"warm_up must be at least 0 and below steps = {self.steps}, not {self.warm_up}")
+        if self.probe > self.samples[1]:
+            raise ValueError(f"probe is {self.probe}, more than the {self.samples[1]} validation samples it is taken from")
+
+    def make_task(self) -> MultihopTask:
+        """The task in its sizes."""
+        return TASKS[self.task](**self.task_sizes)
+
+    def rate_at(self, step: int) -> float:
+        """Linear warm-up to `rate`, then linear decay to 0 at the last step."""
+        if step < self.warm_up:
+            return self.rate * step / self.warm_up
+        return self.rate * (self.steps - step) / (self.steps - self.warm_up)
+
+
+PRESETS: dict[str, dict[str, Any]] = {"paper": {}}
+
+
+def recipe(task: str, preset: str = "paper", seed: int = 0, changes: Sequence[str] = ()) -> Recipe:
+    """A preset with changes like `steps=500`; values are written as in JSON."""
+    if preset not in PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
+    settings: dict[str, Any] = {**PRESETS[preset], "task": task, "seed": seed}
+    types = {entry.name: entry for entry in fields(Recipe)}
+    for change in changes:
+        name, _, value = change.partition("=")
+        try:
+            parsed = json.loads(value)
+        except json.JSONDecodeError:
+            raise ValueError(f"--set {change} must be NAME=VALUE with a value as in JSON, like steps=500") from None
+        if name not in types or name in ("task", "seed"):
+            raise ValueError(f"--set {name} is not an entry of the recipe: {', '.join(types)}")
+        settings[name] = tuple(parsed) if isinstance(parsed, list) else parsed
+    return Recipe(**settings)
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    resume: bool = False,
+    snapshots: bool = False,
+    on_step: Callable[[int, float, Row | None], None] | None = None,
+) -> dict[str, Any]:
+    """Train to the end and return the summary's results.
+
+    `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row.
+    """
+    config_file, checkpoint_file = folder / "config.json", folder / "checkpoint.safetensors"
+    config = json.dumps(asdict(recipe), indent=2) + "\n"
+    if config_file.exists():
+        if not resume:
+            raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
+        if config_file.read_text() != config:
+            raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
+    runs.new_folder(folder)
+    runs.write_whole(config_file, config)
+
+    torch.set_num_threads(recipe.threads)
+    torch.manual_seed(recipe.seed)
+    task = recipe.make_task()
+    data = split(task, recipe.samples, recipe.seed)
+    model = GPTJ(
+        GPTJConfig(task.vocab_size, recipe.layers, recipe.heads, recipe.width, recipe.mlp_width, dropout=recipe.dropout)
+    ).train()
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=recipe.rate, betas=recipe.betas, weight_decay=recipe.weight_decay, fused=True
+    )
+    step, history = 0, History()
+    if checkpoint_file.exists():
+        step = _restore(checkpoint_file.read_bytes(), model, optimiser)
+        history = History.read(folder / "history.safetensors", up_to=step)
+    watcher = Watcher(probe_of(data["validation"], recipe.probe))
+
+    def look() -> Row:
+        row = watcher(model)
+        history.add(step, row)
+        return row
+
+    def keep() -> None:
+        # History first: rows past the checkpoint are dropped on resuming, missing ones could not be made again.
+        history.write(folder / "history.safetensors")
+        if snapshots:
+            save_gptj(model, folder / "snapshots" / f"step-{step:06d}")
+        runs.write_whole(checkpoint_file, _packed(step, model, optimiser))
+
+    started, first = time.perf_counter(), step
+    if step == 0:
+        row = look()
+        if on_step is not None:
+            on_step(0, float(row["loss"]), row)
+    while step < recipe.steps:
+        loss = _one_step(recipe, step, data["train"], model, optimiser)
+        step += 1
+        seen = look() if step % recipe.watch_every == 0 or step == recipe.steps else None
+        if step % recipe.checkpoint_every == 0 or step == recipe.steps:
+            keep()
+        if on_step is not None:
+            on_step(step, float(loss), seen)
+    seconds = time.perf_counter() - started
+
+    test = {f"{hops}-hop": float(value) for hops, value in enumerate(evaluate(model, data["test"]), start=1)}
+    files = [f"model/{name}" for name in save_gptj(model, folder / "model")]
+    results = {"test_accuracy": test, "steps_timed": step - first, "seconds": round(seconds, 1)}
+    runs.write_summary(folder, "train", asdict(recipe), results, ["config.json", "history.safetensors", *files])
+    return results
+
+
+def _one_step(recipe: Recipe, step: int, data: Samples, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
+    rows = batch_rows(recipe, step)
+    ids, answer = torch.from_numpy(data.tokens[rows]), torch.from_numpy(data.answer[rows])
+    for group in optimiser.param_groups:
+        group["lr"] = recipe.rate_at(step)
+    loss = F.cross_entropy(model(ids, last_only=True)[:, 0], answer)
+    if not torch.isfinite(loss):
+        raise ValueError(f"loss is {float(loss.detach())} at step {step}: lower the rate; the last checkpoint is whole")
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
+
+
+def probe_of(samples: Samples, count: int) -> Samples:
+    """The first samples of each hop class, as many of each as can be."""
+    by_class = [np.flatnonzero(samples.hops == hops) for hops in np.unique(samples.hops)]
+    share = max(1, count // len(by_class))
+    return samples[np.sort(np.concatenate([rows[:share] for rows in by_class]))]
+
+
+def batch_rows(recipe: Recipe, step: int) -> np.ndarray:
+    """Rows of the training data for one step: in order, shuffled anew for each pass over them."""
+    size = recipe.samples[0]
+    numbers = np.arange(step * recipe.batch, (step + 1) * recipe.batch)
+    rows = numbers % size
+    for epoch in np.unique(numbers // size):
+        if epoch > 0:
+            here = numbers // size == epoch
+            rows[here] = np.random.default_rng((recipe.seed, int(epoch))).permutation(size)[rows[here]]
+    return rows
+
+
+@torch.inference_mode()
+def evaluate(model: GPTJ, samples: Samples, batch: int = 512) -> np.ndarray:
+    """Accuracy in each hop class."""
+    training = model.training
+    model.eval()
+    ids = torch.from_numpy(samples.tokens)
+    logits = torch.cat([model(part, last_only=True)[:, 0] for part in ids.split(batch)])
+    model.train(training)
+    return accuracy_per_hop(logits, torch.from_numpy(samples.answer), torch.from_numpy(samples.hops))
+
+
+class History:
+    """What the watcher saw, step by step."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.rows: list[Row] = []
+
+    def add(self, step: int, row: Row) -> None:
+        """Append one row."""
+        self.steps.append(step)
+        self.rows.append(row)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """`step` (S,), and every measure with the axis of steps in front."""
+        return {"step": np.array(self.steps), **{name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}}
+
+    def write(self, path: Path) -> None:
+        """As one safetensors file, whole."""
+        runs.write_whole(path, save({name: torch.from_numpy(value) for name, value in self.arrays().items()}))
+
+    @classmethod
+    def read(cls, path: Path, up_to: int | None = None) -> History:
+        """From a file, without rows later than a step."""
+        arrays = {name: value.numpy() for name, value in load(path.read_bytes()).items()}
+        history = cls()
+        for n, step in enumerate(arrays.pop("step").tolist()):
+            if up_to is None or step <= up_to:
+                history.add(step, {name: value[n] for name, value in arrays.items()})
+        return history
+
+
+def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer) -> bytes:
+    """Everything that the next step depends on, in one file's bytes."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for number, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{number}.{name}": value for name, value in state.items()}
+    tensors["random"] = torch.get_rng_state()
+    tensors["step"] = torch.tensor(step)
+    return save({name: value.contiguous() for name, value in tensors.items()})
+
+
+def _restore(data: bytes, model: GPTJ, optimiser: torch.optim.Optimizer) -> int:
+    """Put model, optimiser and random numbers back to where `_packed` found them; returns the step."""
+    tensors = load(data)
+    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimiser."):
+            _, number, kind = name.split(".")
+            state.setdefault(int(number), {})[kind] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    return int(tensors["step"])

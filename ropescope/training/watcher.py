@@ -1,0 +1,57 @@
+"""Scores of all heads while a model trains, from one pass over a fixed set of inputs. No attention weight is ever kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..heads import Heads
+from ..logits import layer_logits
+from ..measures.scores import swap_scores
+from ..measures.shares import entropy, variance_shares
+from ..models.gptj import GPTJ
+from ..tasks import Samples
+
+MEASURES = ("positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy")
+
+Row = dict[str, NDArray[np.float32]]
+"""One moment of training: each measure (layer, head), `accuracy` (hop class), `loss` ()."""
+
+
+class Watcher:
+    """Measures a model on fixed inputs: `watcher(model)` gives one row of its history.
+
+    All measures are means over inputs, at the last query. The model's training mode and the random numbers of training are
+    left as they were.
+    """
+
+    def __init__(self, probe: Samples, tau: float = 1e-4) -> None:
+        self.ids, self.answer, self.hops = (torch.from_numpy(x) for x in (probe.tokens, probe.answer, probe.hops))
+        self.tau = tau
+
+    @torch.inference_mode()
+    def __call__(self, model: GPTJ) -> Row:
+        """Measure every layer in one forward pass."""
+        training, found = model.training, []
+
+        def on_heads(_: int, heads: Heads) -> None:
+            M = layer_logits(heads)
+            measured = (*swap_scores(M, self.tau), *variance_shares(M), entropy(M))
+            found.append(torch.stack([value.mean(0) for value in measured]))
+
+        logits = model.eval()(self.ids, on_heads, last_only=True)[:, 0]
+        model.train(training)
+        layers = torch.stack(found, 1).float().numpy()
+        row: Row = dict(zip(MEASURES, layers, strict=True))
+        row["accuracy"] = accuracy_per_hop(logits, self.answer, self.hops)
+        row["loss"] = torch.nn.functional.cross_entropy(logits, self.answer).numpy()
+        return row
+
+
+def accuracy_per_hop(logits: Tensor, answer: Tensor, hops: Tensor) -> NDArray[np.float32]:
+    """Share of right answers in each hop class, from one hop up."""
+    right = (logits.argmax(-1) == answer).double()
+    counts = torch.bincount(hops)[1:]
+    return (torch.bincount(hops, weights=right)[1:] / counts).float().numpy()

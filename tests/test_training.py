@@ -1,0 +1,160 @@
+"""Training is deterministic, can be killed at any moment, and shows what its watcher saw."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ropescope as rs
+from ropescope.models.gptj import load_gptj
+from ropescope.tasks import LetterTask
+from ropescope.training import trainer
+from ropescope.training.trainer import History, Recipe, batch_rows, evaluate, probe_of, train
+from ropescope.training.watcher import Watcher
+
+SMALL = Recipe(
+    task="number",
+    task_sizes={"targets": 3, "stops": 3, "hops": 2, "letters": 6, "integers": 6},
+    samples=(2_000, 60, 200),
+    layers=2,
+    width=16,
+    mlp_width=32,
+    batch=16,
+    steps=60,
+    warm_up=6,
+    rate=3e-3,
+    watch_every=5,
+    probe=20,
+    checkpoint_every=10,
+)
+RUN = """
+import json, sys
+from pathlib import Path
+from ropescope.training.trainer import Recipe, train
+recipe = json.loads(sys.argv[1])
+recipe["samples"], recipe["betas"] = tuple(recipe["samples"]), tuple(recipe["betas"])
+train(Recipe(**recipe), Path(sys.argv[2]), resume=True)
+"""
+
+
+def start(folder: Path) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", RUN, json.dumps(asdict(SMALL)), str(folder)])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert start(folder).wait() == 0
+    return folder
+
+
+def test_killed_at_random_moments_and_resumed_is_the_same_run(undisturbed, tmp_path):
+    rng = np.random.default_rng(0)
+    kills = 0
+    for _ in range(200):
+        run = start(tmp_path)
+        # Wait for something to be written in this life, then kill it at any moment after.
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+        while run.poll() is None and {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.exists()} == before:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.4))
+        if run.poll() is not None:
+            break
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+        kills += 1
+        if kills >= 6:
+            assert start(tmp_path).wait() == 0
+            break
+    assert kills >= 3
+    for name in ("model/model.safetensors", "history.safetensors", "checkpoint.safetensors"):
+        assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes(), name
+
+
+def test_a_finished_run_says_what_it_was(undisturbed):
+    summary = json.loads((undisturbed / "summary.json").read_text())
+    assert summary["config"] == json.loads((undisturbed / "config.json").read_text())
+    assert set(summary["results"]["test_accuracy"]) == {"1-hop", "2-hop"}
+    history = History.read(undisturbed / "history.safetensors").arrays()
+    assert history["step"].tolist() == list(range(0, 61, 5))
+    assert history["positional"].shape == (13, 2, 1)
+    assert history["accuracy"].shape == (13, 2)
+    assert history["loss"][-1] < history["loss"][0]
+
+
+def test_accuracy_is_recomputed_from_the_saved_weights(undisturbed):
+    summary = json.loads((undisturbed / "summary.json").read_text())
+    test = trainer.split(SMALL.make_task(), SMALL.samples, SMALL.seed)["test"]
+    again = evaluate(load_gptj(undisturbed / "model"), test)
+    assert again.tolist() == pytest.approx(list(summary["results"]["test_accuracy"].values()), abs=1e-6)
+
+
+def test_a_run_is_not_overwritten_or_mixed(undisturbed):
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(SMALL, undisturbed)
+    with pytest.raises(ValueError, match="another recipe"):
+        train(Recipe(**{**asdict(SMALL), "seed": 1}), undisturbed, resume=True)
+
+
+def test_every_sample_is_seen_once_in_an_epoch_and_shuffled_in_the_next():
+    recipe = Recipe(**{**asdict(SMALL), "samples": (64, 20, 20)})
+    epochs = [np.concatenate([batch_rows(recipe, step) for step in range(e * 4, e * 4 + 4)]) for e in range(3)]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(64))
+    assert (epochs[1] != epochs[2]).any()
+
+
+def test_rate_rises_and_falls():
+    rates = [SMALL.rate_at(step) for step in range(SMALL.steps + 1)]
+    assert rates[0] == 0
+    assert max(rates) == rates[6] == SMALL.rate
+    assert rates[-1] == 0
+    assert np.allclose(np.diff(rates[6:]), -SMALL.rate / 54)
+
+
+def test_the_watcher_reports_what_the_engine_says_and_leaves_training_alone():
+    torch.manual_seed(0)
+    task = LetterTask()
+    model = rs.GPTJ(rs.GPTJConfig(task.vocab_size, layers=3, width=32, heads=2)).train()
+    probe = probe_of(task.sample(200, seed=0), 40)
+    assert np.bincount(probe.hops).tolist() == [0, 10, 10, 10, 10]
+    before = torch.get_rng_state()
+    row = Watcher(probe)(model)
+    assert model.training
+    assert torch.equal(before, torch.get_rng_state())
+    seen: list[rs.Heads] = []
+    with torch.inference_mode():
+        logits = model.eval()(torch.from_numpy(probe.tokens), on_heads=lambda _, heads: seen.append(heads))[:, -1]
+    for layer, heads in enumerate(seen):
+        scores = rs.swap_scores(rs.layer_logits(heads))
+        np.testing.assert_allclose(row["positional"][layer], scores.positional.mean(0), atol=1e-6)
+        np.testing.assert_allclose(row["symbolic"][layer], scores.symbolic.mean(0), atol=1e-6)
+    right = (logits.argmax(-1).numpy() == probe.answer).reshape(-1)
+    np.testing.assert_allclose(row["accuracy"], [right[probe.hops == h].mean() for h in (1, 2, 3, 4)], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"task": "word"}, "task must be one of number, letter"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"warm_up": 60}, "warm_up must be"),
+        ({"probe": 61}, "probe is 61, more than the 60"),
+    ],
+)
+def test_bad_recipes_are_refused(change, says):
+    with pytest.raises(ValueError, match=says):
+        Recipe(**{**asdict(SMALL), **change})
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
+    with pytest.raises(ValueError, match=r"loss is .* at step"):
+        train(Recipe(**{**asdict(SMALL), "rate": 1e30, "warm_up": 0}), tmp_path)
