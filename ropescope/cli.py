@@ -124,7 +124,8 @@ def dynamics(
     folder = runs.new_folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
     files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder)]
-    runs.write_summary(folder, "dynamics", {"runs": [run.name for run in trajectories]}, results, files)
+    sources = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
+    runs.write_summary(folder, "dynamics", {"runs": sources}, results, files)
     _table(
         ["run", "learned at (per hop)", "best accuracy at", "pure positional", "pure symbolic", "purity ~ accuracy"],
         [

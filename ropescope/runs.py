@@ -48,6 +48,11 @@ def new_folder(path: Path) -> Path:
         raise ValueError(f"--out {path} cannot be written to ({error.strerror}): choose another folder") from None
 
 
+def sha256(path: Path) -> str:
+    """The hash by which a result names a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def write_summary(
     folder: Path, command: str, config: Mapping[str, Any], results: Mapping[str, Any], files: Sequence[str] = ()
 ) -> Path:
@@ -59,7 +64,7 @@ def write_summary(
         "versions": {"python": platform.python_version(), **{part: version(part) for part in PARTS}},
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sha256": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
+        "sha256": {name: sha256(folder / name) for name in files},
     }
     path = folder / "summary.json"
     write_whole(path, json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

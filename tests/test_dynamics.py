@@ -26,7 +26,7 @@ def folder(tmp_path) -> Path:
     arrays["positional"], arrays["symbolic"] = scores.transpose(2, 1, 0)[..., None]
     run = tmp_path / "number-7"
     run.mkdir()
-    save_file({name: torch.tensor(value) for name, value in arrays.items()}, run / "history.safetensors")
+    save_file({name: torch.tensor(value).contiguous() for name, value in arrays.items()}, run / "history.safetensors")
     (run / "config.json").write_text(json.dumps({"task": "number", "seed": 7}))
     return run
 

@@ -12,7 +12,6 @@ import numpy as np
 from ..runs import Trajectory
 from .charts import COLOURS, Chart, write_chart
 
-
 KINDS = alt.Scale(domain=["positional", "symbolic"], range=[COLOURS["positional"], COLOURS["symbolic"]])
 
 
