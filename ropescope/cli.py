@@ -143,66 +143,81 @@ def dynamics(
     typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 
 
-@app.command(epilog="Example:  ropescope bench --tokens 17,128 --rounds 5")
+@app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
+    what: Annotated[str, typer.Argument(help="scores, training or all.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
-    tokens: Annotated[str, typer.Option(help="Lengths of input.")] = "17,32,64,128,256,512",
+    tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
     rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
     batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
     rounds: Annotated[int, typer.Option(help="Rounds of which the median counts.")] = 15,
+    samples: Annotated[int, typer.Option(help="Sequences of each task to draw.")] = 480_000,
+    steps: Annotated[int, typer.Option(help="Training steps to time.")] = 40,
     seed: Seed = 0,
 ) -> None:
-    """What scores cost, as ratios in one run: against re-running layers on swapped inputs and against a forward pass."""
+    """What scores, data, training and watching cost, as ratios in one run against doing it another way."""
     from . import runs
-    from .experiments.bench import BenchRow
-    from .experiments.bench import bench as experiment
 
     try:
         lengths = [int(length) for length in tokens.split(",")]
     except ValueError:
         raise ValueError(f"--tokens must be whole numbers with commas between them, not {tokens!r}") from None
+    if what not in ("scores", "training", "all"):
+        raise ValueError(f"bench takes scores, training or all, not {what!r}")
+    if samples < 200 or steps < 1:
+        raise ValueError(f"--samples must be at least 200 and --steps at least 1, not {samples} and {steps}")
     folder = runs.new_folder(out)
-    rows: list[BenchRow] = list(_progress(experiment(lengths, rerun_up_to, batch, rounds, seed), len(lengths), "lengths"))
-    config = {"tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds, "seed": seed}
-    runs.write_summary(folder, "bench", config, {str(row.tokens): asdict(row) | row.ratios() for row in rows})
+    config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
+    config |= {"samples": samples, "steps": steps, "seed": seed}
+    results: dict[str, Any] = {}
+    if what != "training":
+        results["scores"] = _bench_scores(lengths, rerun_up_to, batch, rounds, seed)
+    if what != "scores":
+        from .experiments.bench_training import bench_sampling, bench_training
+
+        drawn = bench_sampling(samples, max(1, rounds // 5), seed)
+        results["sampling"], results["training"] = drawn, bench_training(steps, seed)
+        theirs = results["training"]["transformers_over_ours"]
+        for name in ("number", "letter"):
+            ratio, seconds = drawn[f"{name}_loop_over_vectorised"], drawn[f"{name}_seconds"]
+            typer.echo(
+                f"{samples:,} sequences of the {name} task: {seconds:.1f} s; a plain Python loop takes {ratio:.0f}x as long"
+            )
+        if theirs is None:
+            typer.echo(
+                "a training step under the Trainer of transformers: left out, as transformers or accelerate is not installed"
+            )
+        else:
+            typer.echo(f"a training step under the Trainer of transformers takes {theirs:.2f}x as long as ours")
+        typer.echo(f"watching every 50 steps takes {results['training']['watching_share']:.1%} of training time")
+    runs.write_summary(folder, "bench", config, results)
+
+
+def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, seed: int) -> dict[str, Any]:
+    from .experiments.bench import BenchRow
+    from .experiments.bench import bench as experiment
+
+    rows: list[BenchRow] = list(_progress(experiment(tokens, rerun_up_to, batch, rounds, seed), len(tokens), "lengths"))
 
     def times(ratio: float | None, digits: int = 0) -> str:
         return "-" if ratio is None else f"{ratio:,.{digits}f}x"
 
-    before: BenchRow | None = None
     lines: list[list[str]] = []
-    for row in rows:
+    for before, row in zip([None, *rows], rows, strict=False):
         ratios = row.ratios()
         growth = "" if before is None else f"{row.scores / before.scores:.1f}x, {(row.tokens / before.tokens) ** 2:.1f}x"
+        slower = (times(ratios[f"faster_than_rerunning_{part}"]) for part in ("blocks", "attention"))
         lines.append(
-            [
-                str(row.tokens),
-                f"{row.swaps:,}",
-                str(row.inputs),
-                times(ratios["scored_over_plain"], 2),
-                times(ratios["faster_than_rerunning_blocks"]),
-                times(ratios["faster_than_rerunning_attention"]),
-                growth,
-            ]
+            [str(row.tokens), f"{row.swaps:,}", str(row.inputs), times(ratios["scored_over_plain"], 2), *slower, growth]
         )
-        before = row
-    _table(
-        [
-            "tokens",
-            "swaps",
-            "inputs",
-            "scored pass / plain pass",
-            "faster than re-running blocks",
-            "than re-running attention only",
-            "scores cost, n² grew",
-        ],
-        lines,
-    )
+    titles = ["scored / plain pass", "faster than re-running blocks", "re-running attention", "scores cost, n² grew"]
+    _table(["tokens", "swaps", "inputs", *titles], lines)
     typer.echo(
         "A scored pass gives both scores of all 12 layers over every swap. Re-running takes a plain pass and then\n"
         "each layer again for every swap: the whole block, as the code released with paper B does, or only what\n"
         "attention weights need."
     )
+    return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
 
 
 def _training_bar(steps: int) -> Callable[[int, float, dict[str, Any] | None], None]:

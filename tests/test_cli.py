@@ -83,9 +83,15 @@ def test_demo(tmp_path):
 
 
 def test_bench(tmp_path):
-    done = run("bench", "--out", str(tmp_path), "--tokens", "5,9", "--rerun-up-to", "5", "--batch", "4", "--rounds", "1")
+    lengths = ["--tokens", "5,9", "--rerun-up-to", "5", "--batch", "4", "--rounds", "1"]
+    done = run("bench", "--out", str(tmp_path), *lengths, "--samples", "2000", "--steps", "3")
     assert done.returncode == 0, done.stderr
-    results = check_summary(tmp_path, "bench")["results"]
+    everything = check_summary(tmp_path, "bench")["results"]
+    assert everything["sampling"]["number_loop_over_vectorised"] > 0
+    assert everything["training"]["transformers_over_ours"] > 0
+    assert 0 < everything["training"]["watching_share"] < 1
+    assert "plain Python loop" in done.stdout
+    results = everything["scores"]
     assert list(results) == ["5", "9"]
     assert results["5"]["swaps"] == 6
     assert results["5"]["faster_than_rerunning_blocks"] > 0
@@ -102,7 +108,9 @@ def test_bench(tmp_path):
         (["demo", "--out", "/dev/null/x"], "cannot be written to"),
         (["bench", "--tokens", "17,many"], "--tokens must be whole numbers"),
         (["bench", "--tokens", "2"], "tokens must be lengths of at least 3"),
-        (["bench", "--batch", "0"], "batch and rounds must be at least 1"),
+        (["bench", "scores", "--batch", "0"], "batch and rounds must be at least 1"),
+        (["bench", "speed"], "bench takes scores, training or all"),
+        (["bench", "--samples", "1"], "--samples must be at least 200"),
         (["bench", "--out", "/dev/null/x"], "cannot be written to"),
         (["train", "word"], "task must be one of number, letter"),
         (["train", "number", "--preset", "huge"], "preset must be one of paper"),

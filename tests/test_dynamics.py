@@ -20,13 +20,19 @@ STEPS = [0, 50, 100, 150]
 def folder(tmp_path) -> Path:
     """Three layers: one turns positional at 50, one symbolic at 100 and back, one never; two hop counts."""
     mixed, place, thing = (0.7, 0.6), (0.97, 0.03), (0.02, 1.0)
-    scores = np.array([[mixed, place, place, place], [mixed, mixed, thing, mixed], [mixed, mixed, mixed, (0.1, 0.93)]])
+    scores = np.array([[mixed, place, place, place], [mixed, mixed, thing, mixed], [mixed, mixed, mixed, (0.08, 0.93)]])
     accuracy = np.array([[0.1, 0.0], [0.992, 0.4], [0.98, 0.99], [1.0, 1.0]])
     arrays = {"step": np.array(STEPS), "accuracy": accuracy, "loss": np.ones(4), "entropy": np.full((4, 3, 1), 0.5)}
     arrays["positional"], arrays["symbolic"] = scores.transpose(2, 1, 0)[..., None]
     run = tmp_path / "number-7"
     run.mkdir()
-    save_file({name: torch.tensor(value).contiguous() for name, value in arrays.items()}, run / "history.safetensors")
+    save_file(
+        {
+            name: torch.tensor(value, dtype=None if name == "step" else torch.float32).contiguous()
+            for name, value in arrays.items()
+        },
+        run / "history.safetensors",
+    )
     (run / "config.json").write_text(json.dumps({"task": "number", "seed": 7}))
     return run
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 import torch
 
 import ropescope as rs
+from ropescope.experiments.bench_training import plain_letter, plain_number
 from ropescope.models.gptj import load_gptj
-from ropescope.tasks import LetterTask
+from ropescope.tasks import LetterTask, NumberTask
 from ropescope.training import trainer
 from ropescope.training.trainer import History, Recipe, batch_rows, evaluate, probe_of, train
 from ropescope.training.watcher import Watcher
@@ -139,6 +141,13 @@ def test_the_watcher_reports_what_the_engine_says_and_leaves_training_alone():
         np.testing.assert_allclose(row["symbolic"][layer], scores.symbolic.mean(0), atol=1e-6)
     right = (logits.argmax(-1).numpy() == probe.answer).reshape(-1)
     np.testing.assert_allclose(row["accuracy"], [right[probe.hops == h].mean() for h in (1, 2, 3, 4)], atol=1e-6)
+
+
+@pytest.mark.parametrize(("task", "plain"), [(NumberTask(), plain_number), (LetterTask(), plain_letter)])
+def test_the_loops_of_the_benchmark_draw_real_sequences(task, plain):
+    rng = random.Random(0)
+    tokens = np.stack([task.encode(plain(rng)) for _ in range(300)])
+    assert set(task.solve(tokens).hops) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ class Recipe:
         """The task in its sizes."""
         return TASKS[self.task](**self.task_sizes)
 
+    def optimiser(self, model: GPTJ) -> torch.optim.Optimizer:
+        """AdamW with this recipe's settings."""
+        return torch.optim.AdamW(model.parameters(), lr=self.rate, betas=self.betas, weight_decay=self.weight_decay, fused=True)
+
     def rate_at(self, step: int) -> float:
         """Linear warm-up to `rate`, then linear decay to 0 at the last step."""
         if step < self.warm_up:
@@ -130,9 +134,7 @@ def train(
     model = GPTJ(
         GPTJConfig(task.vocab_size, recipe.layers, recipe.heads, recipe.width, recipe.mlp_width, dropout=recipe.dropout)
     ).train()
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=recipe.rate, betas=recipe.betas, weight_decay=recipe.weight_decay, fused=True
-    )
+    optimiser = recipe.optimiser(model)
     step, history = 0, History()
     if checkpoint_file.exists():
         step = _restore(checkpoint_file.read_bytes(), model, optimiser)
@@ -157,7 +159,9 @@ def train(
         if on_step is not None:
             on_step(0, float(row["loss"]), row)
     while step < recipe.steps:
-        loss = _one_step(recipe, step, data["train"], model, optimiser)
+        rows = batch_rows(recipe, step)
+        ids, answer = (torch.from_numpy(x[rows]) for x in (data["train"].tokens, data["train"].answer))
+        loss = train_step(recipe, step, ids, answer, model, optimiser)
         step += 1
         seen = look() if step % recipe.watch_every == 0 or step == recipe.steps else None
         if step % recipe.checkpoint_every == 0 or step == recipe.steps:
@@ -173,9 +177,8 @@ def train(
     return results
 
 
-def _one_step(recipe: Recipe, step: int, data: Samples, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
-    rows = batch_rows(recipe, step)
-    ids, answer = torch.from_numpy(data.tokens[rows]), torch.from_numpy(data.answer[rows])
+def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
+    """One step on one batch; returns its loss."""
     for group in optimiser.param_groups:
         group["lr"] = recipe.rate_at(step)
     loss = F.cross_entropy(model(ids, last_only=True)[:, 0], answer)
