@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from .measures.shares import entropy as entropy
     from .measures.shares import exclusion as exclusion
     from .measures.shares import variance_shares as variance_shares
+    from .models.bundled import bundled as bundled
     from .models.gptj import GPTJ as GPTJ
     from .models.gptj import GPTJConfig as GPTJConfig
+    from .models.gptj import load_gptj as load_gptj
+    from .models.gptj import save_gptj as save_gptj
     from .rope import Rope as Rope
 
 # Public name -> room. Nothing heavy is imported before a name is used.
@@ -66,6 +69,9 @@ _ROOMS = {
     "mean_interval": "measures.intervals",
     "GPTJ": "models.gptj",
     "GPTJConfig": "models.gptj",
+    "load_gptj": "models.gptj",
+    "save_gptj": "models.gptj",
+    "bundled": "models.bundled",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

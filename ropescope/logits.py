@@ -10,7 +10,7 @@ and per plane `f`, writing query and key as complex numbers, that is
 
 So `M = content @ place.T`: the first factor knows nothing of places, the second nothing of contents. It is the whole
 engine: one product gives every permutation of the layer's input, pieces of it need only the rows and columns
-asked for, and planes are pairs of columns of one factor with pairs of rows of the other.
+asked for, and a plane is a pair of columns of both factors.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["demo", "train", "dynamics", "bench"]
+COMMANDS = ["demo", "train", "evaluate", "dynamics", "bench"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +73,8 @@ def test_demo(tmp_path):
     assert results["symbolic"]["symbol_share"] == pytest.approx(1)
     assert results["symbolic"]["positional"] < 0.1
     assert results["binding"]["binding_share"] > 0.8
-    assert all(results[f"L{n}"]["entropy"] > 0.99 for n in range(12))
+    assert all(results[f"untrained L{n}"]["entropy"] > 0.99 for n in range(12))
+    assert results["letter L5"]["symbolic"] > 0.95
     page = (tmp_path / "demo" / "index.html").read_text()
     assert "<script src=" not in page, "the page must not need the network"
     assert (tmp_path / "demo" / "index.png").read_bytes().startswith(b"\x89PNG")
@@ -117,6 +118,8 @@ def test_bench(tmp_path):
         (["train", "number", "--set", "steps"], "--set steps must be NAME=VALUE"),
         (["train", "number", "--set", "speed=3"], "--set speed is not an entry of the recipe"),
         (["train", "number", "--set", "batch=0"], "batch must be at least 1"),
+        (["evaluate", "word"], "task must be one of number, letter"),
+        (["evaluate", "number", "--model", "/dev/null"], "holds no model"),
         (["dynamics", "/dev/null"], "holds no training run"),
         (["nothing"], "nothing"),
     ],

@@ -106,7 +106,10 @@ def bench_training(steps: int, seed: int) -> dict[str, float | None]:
 
 def _trainer_step_seconds(recipe: Recipe, model: GPTJ, batches: list[tuple[Tensor, Tensor]]) -> float:
     """Median seconds of a step of `GPTJForCausalLM` under `Trainer`, same weights, data and settings."""
-    from transformers import GPTJForCausalLM, Trainer, TrainerCallback, TrainingArguments  # noqa: PLC0415
+    from transformers import GPTJForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments  # noqa: PLC0415
+    from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415
+
+    disable_progress_bar()
 
     taken: list[float] = []
 
@@ -140,5 +143,7 @@ def _trainer_step_seconds(recipe: Recipe, model: GPTJ, batches: list[tuple[Tenso
             disable_tqdm=True,
             logging_strategy="no",
         )
-        LastToken(model=theirs, args=arguments, train_dataset=rows, callbacks=[Clock()]).train()
+        trainer = LastToken(model=theirs, args=arguments, train_dataset=rows, callbacks=[Clock()])
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
     return statistics.median(taken)

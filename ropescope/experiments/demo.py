@@ -1,4 +1,4 @@
-"""Three hand-made heads, one of each kind, and the heads of an untrained GPT-J, measured."""
+"""Three hand-made heads, one of each kind, and the heads of GPT-J before and after training, measured."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from ..logits import counterfactual_logits, layer_logits
 from ..measures.intervals import mean_interval
 from ..measures.scores import swap_scores
 from ..measures.shares import entropy, exclusion, variance_shares
+from ..models.bundled import bundled
 from ..models.gptj import GPTJ, GPTJConfig
 from ..rope import Rope
+from ..tasks import LetterTask, MultihopTask, NumberTask
 
 TOKENS, ALPHABET, SHARPNESS = 17, 8, 12.0
 
@@ -40,7 +42,7 @@ class HeadRow:
 
 
 def demo(inputs: int, tau: float, seed: int) -> Iterator[HeadRow]:
-    """A row per head: three hand-made ones, then the twelve of a GPT-J that has not been trained."""
+    """A row per head: three hand-made ones, the twelve of an untrained GPT-J, and those of the two bundled models."""
     if inputs < 2:
         raise ValueError(f"inputs must be at least 2, not {inputs}: one input gives no confidence interval")
     generator = torch.Generator().manual_seed(seed)
@@ -49,12 +51,22 @@ def demo(inputs: int, tau: float, seed: int) -> Iterator[HeadRow]:
     for name, M in hand_made(letters, back).items():
         yield _measure("hand-made", name, M, tau)
     torch.manual_seed(seed)
-    model = GPTJ(GPTJConfig(vocab_size=136)).eval()
+    number, letter = NumberTask(), LetterTask()
+    models: dict[str, tuple[GPTJ, MultihopTask]] = {
+        "untrained": (GPTJ(GPTJConfig(vocab_size=number.vocab_size)).eval(), number),
+        "number": (bundled("number"), number),
+        "letter": (bundled("letter"), letter),
+    }
+    for name, (model, task) in models.items():
+        yield from _measure_layers(name, model, torch.from_numpy(task.sample(inputs, seed).tokens), tau)
+
+
+def _measure_layers(name: str, model: GPTJ, ids: Tensor, tau: float) -> list[HeadRow]:
     rows: list[HeadRow] = []
+    group = "GPT-J, untrained" if name == "untrained" else f"GPT-J, {name} task"
     with torch.inference_mode():
-        ids = torch.randint(136, (inputs, TOKENS), generator=generator)
-        model(ids, on_heads=lambda n, heads: rows.append(_measure("untrained GPT-J", f"L{n}", layer_logits(heads)[:, 0], tau)))
-    yield from rows
+        model(ids, on_heads=lambda n, heads: rows.append(_measure(group, f"{name} L{n}", layer_logits(heads)[:, 0], tau)))
+    return rows
 
 
 def hand_made(letters: Tensor, back: Tensor) -> dict[str, Float[Tensor, "B T T"]]:

@@ -185,7 +185,7 @@ def save_gptj(model: GPTJ, folder: Path) -> list[str]:
 
 
 def load_gptj(folder: Path) -> GPTJ:
-    """The model of a folder that `save_gptj` or `transformers` wrote, in evaluation mode."""
+    """The model of a folder that `save_gptj` or `transformers` wrote, in evaluation mode; half precision becomes single."""
     try:
         settings = json.loads((folder / "config.json").read_text())
         weights = load_file(folder / "model.safetensors")
@@ -208,6 +208,7 @@ def load_gptj(folder: Path) -> GPTJ:
         rope=ropes,
         dropout=settings.get("resid_pdrop", 0.0),
     )
-    model = GPTJ(config).to(weights["lm_head.weight"].dtype)
+    dtype = weights["lm_head.weight"].dtype
+    model = GPTJ(config).to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)
     model.load_state_dict({name: weights[_their_name(name)] for name in model.state_dict()})
     return model.eval()

@@ -13,7 +13,7 @@ from ..runs import write_whole
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLOURS = {"positional": "#0072B2", "symbolic": "#D55E00", "binding": "#009E73", "neutral": "#666666"}
-GROUP_COLOURS = ["#CC79A7", "#666666", "#56B4E9", "#E69F00"]
+GROUP_COLOURS = ["#CC79A7", "#666666", "#0072B2", "#D55E00"]
 
 Rows = Sequence[Mapping[str, Any]]
 Chart = Any
@@ -108,7 +108,7 @@ def share_chart(rows: Rows) -> Chart:
                 alt.Tooltip("share:Q", format=".4f"),
             ],
         )
-        .properties(width=300, height=420, title="What do their logits depend on?")
+        .properties(width=300, height=alt.Step(14), title="What do their logits depend on?")
     )
 
 

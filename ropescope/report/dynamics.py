@@ -17,7 +17,11 @@ KINDS = alt.Scale(domain=["positional", "symbolic"], range=[COLOURS["positional"
 
 def write_figures(run: Trajectory, result: Mapping[str, Any], folder: Path) -> list[str]:
     """All figures of one run; returns the names of the files."""
-    heading = f"{run.task} task, seed {run.seed}"
+    learned = ", ".join(f"{hops}-hop at {step}" for hops, step in enumerate(result["learned_at"], start=1) if step is not None)
+    heading = alt.TitleParams(
+        f"{run.task} task, seed {run.seed}, {result['last_step']} steps",
+        subtitle=f"accuracy of 0.99 on the watched inputs first reached: {learned or 'not yet'}",
+    )
     panels = (accuracy_chart(run), *purity_charts(run, result, 0.1))
     over_time = alt.vconcat(*panels).resolve_scale(color="independent").properties(title=heading)
     files = write_chart(over_time, folder, f"{run.name}-learning")

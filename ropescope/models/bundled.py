@@ -1,0 +1,25 @@
+"""Trained models that come with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .gptj import GPTJ, load_gptj
+
+FOLDER = Path(__file__).parents[1] / "bundled"
+
+
+def bundled_folder(name: str) -> Path:
+    """Where a bundled model lies: a folder that `GPTJForCausalLM.from_pretrained` opens too."""
+    names = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+    if name not in names:
+        raise ValueError(f"bundled model {name!r} does not exist: there are {', '.join(names)}")
+    return FOLDER / name
+
+
+def bundled(name: str) -> GPTJ:
+    """The model trained on the task "number" or "letter" with preset `paper`, stored in half precision.
+
+    >>> model = bundled("number")
+    """
+    return load_gptj(bundled_folder(name))
