@@ -62,7 +62,7 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         heads.mark_rule(strokeWidth=1.5).encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q", color=colour),
     ]
     named = alt.Chart(alt.InlineData(values=[row for row in rows if row["group"] == name_group]))
-    sides: dict[str, dict[str, Any]] = {"<": {"align": "left", "dx": 9}, ">=": {"align": "right", "dx": -9}}
+    sides: dict[str, dict[str, Any]] = {"<": {"align": "left", "dx": 4, "dy": 15}, ">=": {"align": "right", "dx": -9}}
     names = [
         named.transform_filter(f"datum.positional {half} 0.5")
         .mark_text(fontWeight="bold", **side)
