@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -105,11 +106,12 @@ def train(
 
     recipe = trainer.recipe(task, preset, seed, change or [])
     folder = out or Path("out") / f"{task}-{seed}"
-    done = _training_bar(recipe.steps)
     try:
-        results = trainer.train(recipe, folder, resume, snapshots, done)
+        with _training_bar(recipe.steps) as show:
+            results = trainer.train(recipe, folder, resume, snapshots, show)
     except KeyboardInterrupt:
-        raise ValueError(f"interrupted; go on with: ropescope train {task} --seed {seed} --out {folder} --resume") from None
+        typer.echo(f"ropescope: interrupted; add --resume to the same command to go on in {folder}", err=True)
+        raise typer.Exit(130) from None
     typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
 
 
@@ -149,6 +151,8 @@ def dynamics(
     from .report import dynamics as figures
 
     trajectories = [runs.read_trajectory(folder) for folder in folders]
+    if len({run.name for run in trajectories}) < len(trajectories):
+        raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
     folder = runs.new_folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
     files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder)]
@@ -163,7 +167,7 @@ def dynamics(
                 f"{result['step_of_best_accuracy']} ({result['best_accuracy']:.3f})",
                 " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_positional"]) or "none",
                 " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_symbolic"]) or "none",
-                f"rho {result['purity_and_accuracy']['spearman']:.2f}, p {result['purity_and_accuracy']['p_value']:.0e}",
+                "-" if (go := result["purity_and_accuracy"]) is None else f"rho {go['spearman']:.2f}, p {go['p_value']:.0e}",
             ]
             for name, result in results.items()
         ],
@@ -248,7 +252,8 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
     return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
 
 
-def _training_bar(steps: int) -> Callable[[int, float, dict[str, Any] | None], None]:
+@contextmanager
+def _training_bar(steps: int) -> Iterator[Callable[[int, float, dict[str, Any] | None], None]]:
     """A bar with loss, accuracy and remaining time on a terminal; nothing in a pipe."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -257,7 +262,6 @@ def _training_bar(steps: int) -> Callable[[int, float, dict[str, Any] | None], N
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
     line = bar.add_task("training", total=steps)
-    bar.start()
     accuracy = ""
 
     def show(step: int, loss: float, row: dict[str, Any] | None) -> None:
@@ -265,10 +269,9 @@ def _training_bar(steps: int) -> Callable[[int, float, dict[str, Any] | None], N
         if row is not None:
             accuracy = " ".join(f"{value:.2f}" for value in row["accuracy"])
         bar.update(line, completed=step, description=f"loss {loss:.3f}  accuracy per hop {accuracy}")
-        if step >= steps:
-            bar.stop()
 
-    return show
+    with bar:
+        yield show
 
 
 def _progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:

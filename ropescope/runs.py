@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load
 
 PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair")
@@ -94,4 +95,6 @@ def read_trajectory(folder: Path) -> Trajectory:
         arrays = load((folder / "history.safetensors").read_bytes())
     except OSError as error:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
+    except (ValueError, SafetensorError) as error:
+        raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
     return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)

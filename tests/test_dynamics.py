@@ -65,3 +65,16 @@ def test_figures_are_written(folder, tmp_path):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no training run"):
         read_trajectory(tmp_path)
+
+
+def test_a_damaged_run_is_reported(folder):
+    history = folder / "history.safetensors"
+    history.write_bytes(history.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="damaged training run"):
+        read_trajectory(folder)
+
+
+def test_a_run_in_which_nothing_changed_has_no_correlation(folder):
+    run = read_trajectory(folder)
+    run.measures["accuracy"][:] = 0
+    assert dynamics(run)["purity_and_accuracy"] is None

@@ -167,3 +167,11 @@ def test_bad_recipes_are_refused(change, says):
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     with pytest.raises(ValueError, match=r"loss is .* at step"):
         train(Recipe(**{**asdict(SMALL), "rate": 1e30, "warm_up": 0}), tmp_path)
+
+
+def test_a_damaged_checkpoint_is_never_used(undisturbed, tmp_path):
+    for name in ("config.json", "history.safetensors"):
+        (tmp_path / name).write_bytes((undisturbed / name).read_bytes())
+    (tmp_path / "checkpoint.safetensors").write_bytes((undisturbed / "checkpoint.safetensors").read_bytes()[:-50])
+    with pytest.raises(ValueError, match="damaged checkpoint"):
+        train(SMALL, tmp_path, resume=True)

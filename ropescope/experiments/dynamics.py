@@ -23,7 +23,10 @@ def dynamics(run: Trajectory, gammas: tuple[float, ...] = (0.1, 0.05)) -> dict[s
     accuracy = run.accuracy.mean(-1)
     positional, symbolic = run.measures["positional"], run.measures["symbolic"]
     degree = np.abs(positional - symbolic).mean((1, 2))
-    correlation = spearmanr(degree, accuracy)
+    correlation = None
+    if np.ptp(degree) > 0 and np.ptp(accuracy) > 0:
+        found = spearmanr(degree, accuracy)
+        correlation = {"spearman": float(found.statistic), "p_value": float(found.pvalue)}
     result: dict[str, Any] = {
         "task": run.task,
         "seed": run.seed,
@@ -31,7 +34,7 @@ def dynamics(run: Trajectory, gammas: tuple[float, ...] = (0.1, 0.05)) -> dict[s
         "step_of_best_accuracy": int(run.steps[accuracy.argmax()]),
         "best_accuracy": float(accuracy.max()),
         "learned_at": [_first(run.steps, hop >= LEARNED) for hop in run.accuracy.T],
-        "purity_and_accuracy": {"spearman": float(correlation.statistic), "p_value": float(correlation.pvalue)},
+        "purity_and_accuracy": correlation,
         "purity": {},
     }
     for gamma in gammas:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -191,6 +192,8 @@ def load_gptj(folder: Path) -> GPTJ:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
         raise ValueError(f"{folder} holds no model ({error.strerror}): it needs config.json and model.safetensors") from None
+    except (ValueError, SafetensorError) as error:
+        raise ValueError(f"{folder} holds a damaged model ({error}): copy it anew") from None
     if settings.get("model_type") not in ("gptj", "ropescope_gptj"):
         raise ValueError(f"{folder} holds a model of type {settings.get('model_type')!r}, not GPT-J")
     if settings.get("activation_function", "gelu_new") != "gelu_new" or settings.get("layer_norm_epsilon", 1e-5) != 1e-5:

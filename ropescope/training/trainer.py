@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional as F
@@ -117,16 +118,8 @@ def train(
 
     `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row.
     """
-    config_file, checkpoint_file = folder / "config.json", folder / "checkpoint.safetensors"
-    config = json.dumps(asdict(recipe), indent=2) + "\n"
-    if config_file.exists():
-        if not resume:
-            raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
-        if config_file.read_text() != config:
-            raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
-    runs.new_folder(folder)
-    runs.write_whole(config_file, config)
-
+    _take_folder(folder, recipe, resume)
+    checkpoint_file = folder / "checkpoint.safetensors"
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
     task = recipe.make_task()
@@ -137,8 +130,11 @@ def train(
     optimiser = recipe.optimiser(model)
     step, history = 0, History()
     if checkpoint_file.exists():
-        step = _restore(checkpoint_file.read_bytes(), model, optimiser)
-        history = History.read(folder / "history.safetensors", up_to=step)
+        try:
+            step = _restore(checkpoint_file.read_bytes(), model, optimiser)
+            history = History.read(folder / "history.safetensors", up_to=step)
+        except (OSError, KeyError, SafetensorError) as error:
+            raise ValueError(f"{folder} holds a damaged checkpoint ({error}): it cannot be resumed") from None
     watcher = Watcher(probe_of(data["validation"], recipe.probe))
 
     def look() -> Row:
@@ -175,6 +171,18 @@ def train(
     results = {"test_accuracy": test, "steps_timed": step - first, "seconds": round(seconds, 1)}
     runs.write_summary(folder, "train", asdict(recipe), results, ["config.json", "history.safetensors", *files])
     return results
+
+
+def _take_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
+    """Make a folder this recipe's own, or refuse one that holds another run."""
+    file, config = folder / "config.json", json.dumps(asdict(recipe), indent=2) + "\n"
+    if file.exists():
+        if not resume:
+            raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
+        if file.read_text() != config:
+            raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
+    runs.new_folder(folder)
+    runs.write_whole(file, config)
 
 
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
@@ -247,7 +255,7 @@ class History:
         history = cls()
         for n, step in enumerate(arrays.pop("step").tolist()):
             if up_to is None or step <= up_to:
-                history.add(step, {name: value[n] for name, value in arrays.items()})
+                history.add(step, {name: value[n, ...] for name, value in arrays.items()})
         return history
 
 
