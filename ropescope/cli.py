@@ -144,6 +144,9 @@ def evaluate(
 def dynamics(
     folders: Annotated[list[Path], typer.Argument(help="Run folders of ropescope train, finished or still running.")],
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/dynamics"),
+    layers: Annotated[
+        str | None, typer.Option(help="Layers to show under the accuracy, as in 0,1,5.  [default: those that tell most]")
+    ] = None,
 ) -> None:
     """When heads became pure and hop counts were learned, with the curves."""
     from . import runs
@@ -153,9 +156,10 @@ def dynamics(
     trajectories = [runs.read_trajectory(folder) for folder in folders]
     if len({run.name for run in trajectories}) < len(trajectories):
         raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
+    chosen = None if layers is None else _whole_numbers("--layers", layers)
     folder = runs.new_folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
-    files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder)]
+    files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder, chosen)]
     sources = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
     runs.write_summary(folder, "dynamics", {"runs": sources}, results, files)
     _table(
@@ -190,10 +194,7 @@ def bench(
     """What scores, data, training and watching cost, as ratios in one run against doing it another way."""
     from . import runs
 
-    try:
-        lengths = [int(length) for length in tokens.split(",")]
-    except ValueError:
-        raise ValueError(f"--tokens must be whole numbers with commas between them, not {tokens!r}") from None
+    lengths = _whole_numbers("--tokens", tokens)
     if what not in ("scores", "training", "all"):
         raise ValueError(f"bench takes scores, training or all, not {what!r}")
     if samples < 200 or steps < 1:
@@ -250,6 +251,13 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
         "attention weights need."
     )
     return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be whole numbers with commas between them, not {text!r}") from None
 
 
 @contextmanager

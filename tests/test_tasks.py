@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from ropescope.tasks import LetterTask, MultihopTask, NumberTask, Samples, letter, multihop, number, split
 
@@ -398,3 +399,32 @@ def test_the_edge_of_the_possible_is_possible() -> None:
 def test_tasks_need_no_torch() -> None:
     code = "import sys, ropescope.tasks; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("task", [NumberTask(), LetterTask()], ids=["number", "letter"])
+@pytest.mark.parametrize("extra", [0, 30])
+def test_groups_behind_one_front_are_samples_like_any(task, extra):
+    """Each group has one front and one hop count, its tokens still solve to its answers, and no filler touches the path."""
+    samples = task.sample(420, seed=3, extra=extra)
+    groups = list(task.behind_one_front(samples, 16))
+    assert sum(map(len, groups)) == 420
+    assert max(map(len, groups)) == 16
+    for group in groups:
+        assert len(np.unique(group.hops)) == 1
+        assert (group.tokens[:, :extra] == group.tokens[0, :extra]).all()
+        found = task.solve(group.tokens)
+        assert (found.answer == group.answer).all()
+        assert (found.path == group.path).all()
+    # Renaming keeps what is equal equal, so each row is still one of the original ones up to letters.
+    first = next(task.behind_one_front(samples, 16))
+    rows = np.flatnonzero(samples.hops == first.hops[0])[:16]
+    for row, tokens in zip(samples.tokens[rows][:, extra:], first.tokens[:, extra:], strict=True):
+        assert ((row[:, None] == row) == (tokens[:, None] == tokens)).all()
+
+
+def test_answers_behind_one_front_stay_uniform():
+    """Judged by the last row of each group, as rows of one group are alike."""
+    task = LetterTask()
+    groups = task.behind_one_front(task.sample(12_800, seed=1, extra=1), 4)
+    answers = np.array([group.answer[-1] for group in groups])
+    assert chisquare(np.bincount(answers, minlength=task.answers)).pvalue > 1e-4

@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from .multihop import MultihopTask, Paths, PerRow, Tokens, require_at_least
+from .multihop import MultihopTask, Paths, PerRow, Samples, Tokens, require_at_least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,26 @@ class LetterTask(MultihopTask):
         """Id of the token `xy`."""
         ids: np.ndarray = self.answers + x * self.alphabet + y
         return ids
+
+    def _alike(self, samples: Samples) -> Samples:
+        """All rows get the path letters of the first. Any letter is as likely as any other, so renaming keeps chances."""
+        path = samples.path[:, : samples.hops[0] + 1]
+        ids = np.take_along_axis(samples.tokens, path, 1)
+        first = np.where(ids < self.answers, ids // self.digits, (ids - self.answers) // self.alphabet)
+        on_path = np.zeros((len(samples), self.alphabet), dtype=bool)
+        np.put_along_axis(on_path, first, True, 1)
+        order = np.argsort(on_path, axis=1, kind="stable")  # letters off the path, then those on it
+        renamed = np.empty_like(order)
+        np.put_along_axis(renamed, order, np.broadcast_to(order[0], order.shape), 1)
+        every = np.arange(len(samples))[:, None]
+
+        def rename(ids: np.ndarray) -> np.ndarray:
+            pair = ids - self.answers
+            target = renamed[every, ids // self.digits % self.alphabet] * self.digits + ids % self.digits
+            other = self._pair(renamed[every, pair // self.alphabet % self.alphabet], renamed[every, pair % self.alphabet])
+            return np.where(pair < 0, target, other)
+
+        return Samples(rename(samples.tokens), rename(samples.answer[:, None])[:, 0], samples.hops, samples.path)
 
     def _is_target(self, name: str) -> bool:
         return name[1:].isdigit()

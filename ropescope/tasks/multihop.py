@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -178,6 +178,24 @@ class MultihopTask(ABC):
         require_at_least("extra", extra, 0)
         rng = np.random.default_rng(seed)
         return self._draw(balanced_cells(self, count, rng), rng, extra)
+
+    def behind_one_front(self, samples: Samples, share: int) -> Iterator[Samples]:
+        """The samples in groups of up to `share` of one hop count, each group behind the extra targets of its first.
+
+        A model has to read such a front only once for the whole group. A sample taken alone is distributed as before.
+        """
+        require_at_least("share", share, 1)
+        extra = samples.tokens.shape[1] - self.length
+        for hops in np.unique(samples.hops):
+            rows = np.flatnonzero(samples.hops == hops)
+            for start in range(0, len(rows), share):
+                group = self._alike(samples[rows[start : start + share]])
+                group.tokens[:, :extra] = group.tokens[0, :extra]
+                yield group
+
+    def _alike(self, samples: Samples) -> Samples:
+        """Samples of one hop count, renamed so that fillers of the first are fillers to all of them."""
+        return samples
 
     def _draw(self, cells: Cells, rng: np.random.Generator, extra: int = 0) -> Samples:
         """One sequence for each column of `cells`: hops, position of the answer in the target window, answer."""

@@ -1,0 +1,101 @@
+"""GPT-J opened up: its attention weights to look at or to replace, and a long front of tokens read once for many sequences.
+
+`run` computes what `GPTJ.forward` does, with the attention weights written out. Use the model itself where nothing of this is
+needed: it is faster, and its memory does not grow with the square of the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from .gptj import GPTJ, Block
+
+OnWeights = Callable[[int, Tensor], Tensor | None]
+"""Called with a layer's number and its attention weights (B, H, t, T); returns those to use instead, or None to keep them."""
+OnState = Callable[[int, Tensor], None]
+"""Called with the number of layers passed, from 0 on, and what each position holds then (B, t, width)."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """Tokens that stand before others: all that later positions can see of them, one entry per layer."""
+
+    keys: tuple[Float[Tensor, "H T d"], ...]
+    values: tuple[Float[Tensor, "H T d"], ...]
+
+    @property
+    def length(self) -> int:
+        """How many tokens."""
+        return self.keys[0].shape[1]
+
+
+@torch.inference_mode()
+def read_front(model: GPTJ, ids: Int[Tensor, " T"]) -> Front:
+    """Pass tokens through the model once; memory grows with their number and not with its square."""
+    keys, values = [], []
+    x = model.embedding(ids[None])
+    for block in _blocks(model):
+        _, key, value = _projected(block, block.norm(x))
+        keys.append(block.rope.rotate(key, torch.arange(len(ids)))[0])
+        values.append(value[0])
+        x = block(x)
+    return Front(tuple(keys), tuple(values))
+
+
+@torch.inference_mode()
+def run(
+    model: GPTJ,
+    ids: Int[Tensor, "B t"],
+    front: Front | None = None,
+    on_weights: OnWeights | None = None,
+    on_state: OnState | None = None,
+) -> Float[Tensor, "B vocabulary"]:
+    """Logits at the last position of every sequence, each standing behind the same `front`."""
+    seen = 0 if front is None else front.length
+    positions = seen + torch.arange(ids.shape[1])
+    later = torch.arange(seen + ids.shape[1]) > positions[:, None]
+    x = model.embedding(ids)
+    for number, block in enumerate(_blocks(model)):
+        if on_state is not None:
+            on_state(number, x)
+        normed = block.norm(x)
+        query, key, value = _projected(block, normed)
+        query = block.rope.rotate(query, positions) * block.rope.head_dim**-0.5
+        logits = query @ block.rope.rotate(key, positions).mT
+        if front is not None:
+            logits = torch.cat((query @ front.keys[number].mT, logits), -1)
+        weights = logits.masked_fill_(later, -torch.inf).softmax(-1)
+        if on_weights is not None:
+            changed = on_weights(number, weights)
+            weights = weights if changed is None else changed
+        attended = weights[..., seen:] @ value
+        if front is not None:
+            attended += weights[..., :seen] @ front.values[number]
+        mlp = block.contract(F.gelu(block.expand(normed), approximate="tanh"))
+        x = x + block.out(attended.transpose(1, 2).flatten(-2)) + mlp
+    if on_state is not None:
+        on_state(len(model.blocks), x)
+    return read_out(model, x[:, -1])
+
+
+def read_out(model: GPTJ, state: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
+    """What the model would say if its last layer had left `state`."""
+    logits: Tensor = model.readout(model.norm(state))
+    return logits
+
+
+def _blocks(model: GPTJ) -> list[Block]:
+    return [block for block in model.blocks if isinstance(block, Block)]
+
+
+def _projected(block: Block, normed: Float[Tensor, "B T width"]) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = (
+        project(normed).unflatten(-1, (block.heads, -1)).transpose(1, 2) for project in (block.query, block.key, block.value)
+    )
+    return query, key, value

@@ -1,0 +1,58 @@
+"""The opened GPT-J computes what the model computes, and its front is the long sequence's own."""
+
+import pytest
+import torch
+
+from ropescope.models.gptj import GPTJ, GPTJConfig
+from ropescope.models.opened import read_front, run
+from ropescope.rope import Rope
+
+
+@pytest.fixture(params=[1, 2], ids=["one head", "two heads"])
+def model(request) -> GPTJ:
+    torch.manual_seed(0)
+    config = GPTJConfig(20, layers=3, heads=request.param, width=16, mlp_width=24, dropout=0.5)
+    model = GPTJ(config).double().eval()
+    for weight in model.parameters():
+        weight.data += 0.5 * torch.randn_like(weight)
+    return model
+
+
+def test_opened_equals_the_model(model):
+    ids = torch.randint(20, (5, 9))
+    assert torch.allclose(run(model, ids), model(ids)[:, -1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 7, 40])
+def test_behind_a_front_as_in_one_piece(model, length):
+    front, ids = torch.randint(20, (length,)), torch.randint(20, (4, 6))
+    whole = torch.cat((front.expand(4, -1), ids), 1)
+    assert torch.allclose(run(model, ids, read_front(model, front)), model(whole)[:, -1], rtol=0, atol=1e-12)
+
+
+def test_states_and_weights_are_those_of_the_model(model):
+    ids, states, weights = torch.randint(20, (2, 6)), [], []
+    run(model, ids, on_weights=lambda _, w: weights.append(w), on_state=lambda _, x: states.append(x))
+    x = model.embedding(ids)
+    for block, state in zip(model.blocks, states[:-1], strict=True):
+        assert torch.allclose(state, x, rtol=0, atol=1e-12)
+        x = block(x)
+    assert torch.allclose(states[-1], x, rtol=0, atol=1e-12)
+    for weight in weights:
+        assert torch.allclose(weight.sum(-1), torch.ones(()).double())
+        assert not weight.triu(1).any()
+
+
+def test_weights_can_be_replaced(model):
+    """Every position attending to itself alone is a model without attention between positions."""
+    ids = torch.randint(20, (2, 6))
+    alone = run(model, ids, on_weights=lambda _, w: torch.eye(6).double().expand_as(w))
+    assert torch.allclose(alone, model(ids[:, -1:])[:, 0], rtol=0, atol=1e-12)
+
+
+def test_any_rotation(model):
+    ropes = (Rope(16, rotary_dim=0), Rope(16, rotary_dim=8), Rope(frequencies=[0.3] * 8))
+    model = GPTJ(GPTJConfig(20, layers=3, width=16, mlp_width=24, rope=ropes)).double().eval()
+    front, ids = torch.randint(20, (5,)), torch.randint(20, (3, 4))
+    whole = torch.cat((front.expand(3, -1), ids), 1)
+    assert torch.allclose(run(model, ids, read_front(model, front)), model(whole)[:, -1], rtol=0, atol=1e-12)
