@@ -84,6 +84,7 @@ def run(
     return read_out(model, x[:, -1])
 
 
+@torch.inference_mode()
 def read_out(model: GPTJ, state: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
     """What the model would say if its last layer had left `state`."""
     logits: Tensor = model.readout(model.norm(state))
