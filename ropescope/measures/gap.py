@@ -32,7 +32,7 @@ def margin(logits: Float[Tensor, "*batch T"], right: int | Int[Tensor, "*#batch"
     """
     checked = _checked(logits)
     at = torch.as_tensor(right, device=checked.device)
-    if at.is_floating_point() or (at.numel() and not (0 <= at.min() and at.max() < checked.shape[-1])):
+    if at.is_floating_point() or (at.numel() and not (at.min() >= 0 and at.max() < checked.shape[-1])):
         raise ValueError(f"right must be positions of keys, whole numbers from 0 to {checked.shape[-1] - 1}, not {right}")
     at = at.expand(checked.shape[:-1])[..., None]
     others = checked.scatter(-1, at, -math.inf).amax(-1)

@@ -1,8 +1,8 @@
 """Models built by hand: one layer, one head, one RoPE plane, no activation function, and an argument why they are right.
 
-`t_index` follows integers back by counting places, `t_retrieval` finds pairs by matching letters: the constructions of paper B,
-section 3.4, with softmax at a finite temperature. Their ids are those of the number and of the letter task. They hand over their
-head like any model, so every measure reads them.
+`t_index` follows integers back by counting places, `t_retrieval` finds pairs by matching letters: the constructions of paper
+B, section 3.4, with softmax at a finite temperature. Their ids are those of the number and of the letter task. They hand over
+their head like any model, so every measure reads them.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ def sufficient_beta(longest: int, logit_gap: float, value_norm: float, readout_g
     value_norm   V, the largest norm of a value
     readout_gap  delta, the smallest lead of the right coordinate of the output over any other under hard attention
 
-    Proof (lemma F.1 of paper B, with its constant). Each of at most n - 1 other keys has at most exp(-beta lambda) times the weight
-    w of the best one, so 1 - w <= (n - 1) exp(-beta lambda) w < (n - 1) exp(-beta lambda). Against hard attention the output moves
-    by the sum over other keys of w_j (v_j - v_best), which is at most (1 - w) 2 V long, and the difference of two of its coordinates by
-    at most sqrt(2) times that. At this beta it is less than delta, so the right coordinate stays ahead.
+    Proof (lemma F.1 of paper B, with its constant). Each of at most n - 1 other keys has at most exp(-beta lambda) times the
+    weight w of the best one, so 1 - w <= (n - 1) exp(-beta lambda) w < (n - 1) exp(-beta lambda). Against hard attention the
+    output moves by the sum over other keys of w_j (v_j - v_best), which is at most (1 - w) 2 V long, and the difference of
+    two of its coordinates by at most sqrt(2) times that. At this beta it is less than delta, so the right coordinate stays
+    ahead.
     """
     if longest < 2:
         return 1.0  # one key has all the weight at any temperature
@@ -98,17 +99,18 @@ def t_index(
 ) -> OneHead:
     """Purely positional: an integer `s` is replaced by what stands `s` places before it, if that is a letter.
 
-    The embedding is one-hot with a constant 1 behind. Every key is v: the constant's. The query of a letter is v, that of the integer
-    s is v turned back by s angle. Position j therefore gets the logit cos((n - j - s) angle), with s = 0 for a letter: the largest is
-    at j = n - s, where the query should look, and is the only one as long as d angle is no multiple of 2 pi for d = 1 ... longest - 1.
-    Values are 2 on the coordinates of letters and 0 elsewhere, added to the position's own one-hot:
+    The embedding is one-hot with a constant 1 behind. Every key is v: the constant's. The query of a letter is v, that of the
+    integer s is v turned back by s angle. Position j therefore gets the logit cos((n - j - s) angle), with s = 0 for a
+    letter: the largest is at j = n - s, where the query should look, and is the only one as long as d angle is no multiple of
+    2 pi for d = 1 ... longest - 1. Values are 2 on the coordinates of letters and 0 elsewhere, added to the position's own
+    one-hot:
 
     - an integer that finds a letter has 2 there and 1 at itself: the letter wins;
     - an integer that finds an integer has 1 at itself and nothing else: it stays;
     - a letter finds itself and has 3: it stays.
 
-    The lead is at least 1 and values are at most 2 long: `sufficient_beta` does the rest. An integer that points before the start has no
-    right answer.
+    The lead is at least 1 and values are at most 2 long: `sufficient_beta` does the rest. An integer that points before the
+    start has no right answer.
     """
     _require_sizes(letters=letters, integers=integers, longest=longest)
     gap = float(index_gaps(longest - 1, angle)[-1]) if longest > 1 else 1.0
@@ -135,11 +137,11 @@ def t_retrieval(
 ) -> OneHead:
     """Symbolic, exactly so at angle 0: a pair `xy` is replaced by the token that begins with `y`; a target stays.
 
-    Letters are numbered and stand omega = 2 pi / alphabet apart on the circle. The key of a token is v turned back by its first
-    letter, the query of a pair by its second letter, that of a target by its first. A key `d` positions back whose letter is k after the one sought gets
-    the logit cos(k omega + d angle): the right one cos(d angle), any other at most cos(omega - d angle). With both distances
-    below `longest` the right one is larger if 2 longest angle < omega (proof in `theory.retrieval_least`, with the exact gap). The
-    value is the token itself, and nothing else is put out.
+    Letters are numbered and stand omega = 2 pi / alphabet apart on the circle. The key of a token is v turned back by its
+    first letter, the query of a pair by its second letter, that of a target by its first. A key `d` positions back whose
+    letter is k after the one sought gets the logit cos(k omega + d angle): the right one cos(d angle), any other at most
+    cos(omega - d angle). With both distances below `longest` the right one is larger if 2 longest angle < omega (proof in
+    `theory.retrieval_least`, with the exact gap). The value is the token itself, and nothing else is put out.
 
     Right wherever exactly one token begins with the letter sought. Where several do, hard attention takes the nearest
     if the angle is positive, by a lead of 1 - cos(angle) or more, too little for the default beta; without turning, they share.
@@ -163,9 +165,10 @@ def uniform_retrieval(alphabet: int = 8, digits: int = 8) -> OneHead:
     """Retrieval without attending to anything: all positions weigh the same, and the read-out does the search.
 
     Attention puts out how often each token occurs, as a share. The position itself adds 1 to every token that begins with the
-    letter it seeks. Of those, the one that occurs has more than 1, the others have 1, and no other token has more than 1 - 1 / n. So it is right
-    at every length and temperature where one token begins with the letter sought, though its logits are constant: such a
-    head is positional as much as symbolic. What a positional head cannot do is to put its weight on the right key.
+    letter it seeks. Of those, the one that occurs has more than 1, the others have 1, and no other token has more than 1 - 1
+    / n. So it is right at every length and temperature where one token begins with the letter sought, though its logits are
+    constant: such a head is positional as much as symbolic. What a positional head cannot do is to put its weight on the
+    right key.
     """
     _require_sizes(alphabet=alphabet - 1, digits=digits)
     first, sought = letters_of_pairs(alphabet, digits)
