@@ -218,8 +218,8 @@ def _theory_report(results: dict[str, Any]) -> None:
     typer.echo(
         f"Index, bound as printed: violated at {len(up_to_100)} lengths up to 100 and {bounds['index_printed_violated']} up to "
         f"{bounds['longest']:,}; corrected: at {bounds['index_corrected_violated']}\n"
-        f"Retrieval, bound as printed: below the largest gap at {bounds['retrieval_printed_below_largest_up_to_100']} lengths up "
-        f"to 100, below the smallest at {len(bounds['retrieval_printed_below_smallest_up_to_100'])}; "
+        f"Retrieval, bound as printed: below the largest gap at {bounds['retrieval_printed_below_largest_up_to_100']} lengths "
+        f"up to 100, below the smallest at {len(bounds['retrieval_printed_below_smallest_up_to_100'])}; "
         f"the right key wins up to length {bounds['retrieval_right_up_to']}"
     )
     columns = ["printed", "corrected", "largest", "smallest"]

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 Numbers = Float64[np.ndarray, " n"]
-Angles = Float64[np.ndarray, "*sets F"]
+Angles = Float64[np.ndarray, "sets F"]
 
 
 def _fall(angles: np.ndarray) -> np.ndarray:
@@ -192,9 +192,9 @@ def mean_bound(planes: int, offsets: int) -> float:
     return planes * (1 + 1 / offsets)
 
 
-def worst_gap(angles: Angles, offsets: int) -> Float64[np.ndarray, "*sets"]:
-    """The smallest gap over distances 1 ... `offsets` with these planes, unit weights."""
-    worst = np.full(angles.shape[:-1], math.inf)
+def worst_gap(angles: Angles, offsets: int) -> Float64[np.ndarray, " sets"]:
+    """The smallest gap over distances 1 ... `offsets` with each set of planes, unit weights."""
+    worst = np.full(len(angles), math.inf)
     for start in range(1, offsets + 1, 1024):
         d = np.arange(start, min(start + 1024, offsets + 1))
         worst = np.minimum(worst, _fall(angles[..., None] * d).sum(-2).min(-1))
@@ -217,8 +217,8 @@ def search_planes(planes: int, offsets: int, draws: int, seed: int, lattice: boo
     """
     points = offsets + 1
     if lattice and planes == 1:
-        angles = np.array([2 * math.pi / points])
-        return PlaneSet(angles, float(worst_gap(angles, offsets)))
+        best = np.array([2 * math.pi / points])
+        return PlaneSet(best, float(worst_gap(best[None], offsets)[0]))
     rng = np.random.default_rng(seed)
     if lattice:
         candidates = rng.integers(1, points, size=(draws, planes)) * (2 * math.pi / points)
@@ -227,7 +227,7 @@ def search_planes(planes: int, offsets: int, draws: int, seed: int, lattice: boo
         candidates, tried = rng.uniform(0, math.pi, size=(draws, planes)), offsets
     gaps = np.concatenate([worst_gap(part, tried) for part in np.array_split(candidates, 1 + draws // 64)])
     best = candidates[gaps.argmax()]
-    return PlaneSet(best, float(worst_gap(best, offsets)))
+    return PlaneSet(best, float(worst_gap(best[None], offsets)[0]))
 
 
 # What one head of one kind cannot do

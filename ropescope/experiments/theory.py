@@ -111,10 +111,10 @@ def theory(inputs: int, longest: int, draws: int, seed: int) -> Iterator[tuple[s
         )
     yield "every_input", every_input()
     yield "random_inputs", random_inputs(inputs, seed)
-    yield "scores", scores(seed)
+    yield "scores", scores(seed, min(inputs, 2000))
     yield "limits", limits(seed)
     yield "bounds", bounds(longest)
-    yield "real_inputs", real_inputs(seed)
+    yield "real_inputs", real_inputs(seed, min(inputs, 2000))
     yield "curves", curves(longest)
     yield "planes", planes(draws, seed)
 
@@ -167,7 +167,7 @@ def random_inputs(count: int, seed: int) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def scores(seed: int, inputs: int = 2000) -> dict[str, Any]:
+def scores(seed: int, inputs: int) -> dict[str, Any]:
     """The engine's scores and shares of the constructions at the last query: means, and the farthest from what must be."""
     results: dict[str, Any] = {}
     for name, task, model in (
@@ -291,7 +291,7 @@ QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0
 
 
 @torch.inference_mode()
-def real_inputs(seed: int, inputs: int = 2000) -> dict[str, Any]:
+def real_inputs(seed: int, inputs: int) -> dict[str, Any]:
     """Margins of the right key at inverse temperature 1 on samples of the tasks, made longer in front."""
     results: dict[str, Any] = {"index": {}, "retrieval": {}}
     for extra in (0, 8, 23, 43, 63, 83):

@@ -61,11 +61,13 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
     if function == "retrieval":  # beyond this length some input comes out wrong, and there is no gap to speak of
         values = [row if row["n"] <= results["bounds"]["retrieval_right_up_to"] else _only_still(row) for row in values]
     lowest = {("index", True): 1e-4, ("retrieval", True): 0.05}.get((function, close), 1e-10 if function == "index" else 0.005)
-    x = alt.X("n:Q", title="length n").scale(type="linear" if close else "log", domain=[0 if close else 2, upto], nice=False)
+    x = alt.X("n:Q", title="length n", axis=alt.Axis(gridOpacity=0.5)).scale(
+        type="linear" if close else "log", domain=[0 if close else 2, upto], nice=False
+    )
 
     def up(field: str) -> alt.Y:
         scale = alt.Scale(type="log", domain=[lowest, 1 if function == "index" else 3], clamp=True, nice=False)
-        ticks = alt.Axis(format=".0e" if function == "index" else "~g", tickCount=6)
+        ticks = alt.Axis(format=".0e" if function == "index" else "~g", tickCount=6, gridOpacity=0.5)
         return alt.Y(f"{field}:Q", title="gap", scale=scale, axis=ticks)
 
     base = alt.Chart(alt.InlineData(values=values))
