@@ -10,6 +10,7 @@ Axis letters, in every signature of the project:
     L  layer              C  content          r  rank of the factors of M
     H  head (query)       P  position         m  keys or blocks that can move
     G  head (key, value)  F  RoPE plane       N  any batch, flattened
+    V  vocabulary
 """
 
 from importlib import import_module
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .logits import logit_factors as logit_factors
     from .measures.bounded import BoundedScores as BoundedScores
     from .measures.bounded import bounded_swap_scores as bounded_swap_scores
+    from .measures.gap import gap as gap
+    from .measures.gap import margin as margin
     from .measures.intervals import MeanInterval as MeanInterval
     from .measures.intervals import mean_interval as mean_interval
     from .measures.purity import PuritySteps as PuritySteps
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from .measures.shares import entropy as entropy
     from .measures.shares import exclusion as exclusion
     from .measures.shares import variance_shares as variance_shares
+    from .models.built import OneHead as OneHead
+    from .models.built import t_index as t_index
+    from .models.built import t_retrieval as t_retrieval
     from .models.bundled import bundled as bundled
     from .models.gptj import GPTJ as GPTJ
     from .models.gptj import GPTJConfig as GPTJConfig
@@ -62,6 +68,8 @@ _ROOMS = {
     "Exclusion": "measures.shares",
     "exclusion": "measures.shares",
     "entropy": "measures.shares",
+    "gap": "measures.gap",
+    "margin": "measures.gap",
     "PuritySteps": "measures.purity",
     "purity": "measures.purity",
     "purity_steps": "measures.purity",
@@ -72,6 +80,9 @@ _ROOMS = {
     "load_gptj": "models.gptj",
     "save_gptj": "models.gptj",
     "bundled": "models.bundled",
+    "OneHead": "models.built",
+    "t_index": "models.built",
+    "t_retrieval": "models.built",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

@@ -179,6 +179,62 @@ def dynamics(
     typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 
 
+@app.command(epilog="Example:  ropescope theory --out out/theory")
+def theory(
+    out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/theory"),
+    inputs: Annotated[int, typer.Option(help="Random inputs on which to try each construction.")] = 100_000,
+    longest: Annotated[int, typer.Option(help="Longest input of the curves.")] = 10_000,
+    draws: Annotated[int, typer.Option(help="Plane sets to try for each number of planes and distances.")] = 4000,
+    seed: Seed = 0,
+) -> None:
+    """Try the built models on every small input and many large ones, and draw printed, corrected and exact gaps."""
+    import json
+
+    from . import runs
+    from .experiments.theory import theory as experiment
+    from .report import theory as figures
+
+    folder = runs.new_folder(out)
+    results = dict(_progress(experiment(inputs, longest, draws, seed), 8, "theory"))
+    files = figures.write_figures(results, folder)
+    runs.write_whole(folder / "curves.json", json.dumps(results.pop("curves")) + "\n")
+    config = {"inputs": inputs, "longest": longest, "draws": draws, "seed": seed}
+    runs.write_summary(folder, "theory", config, results, ["curves.json", *files])
+    _theory_report(results)
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+
+
+def _theory_report(results: dict[str, Any]) -> None:
+    small, bounds = results["every_input"], results["bounds"]
+    typer.echo(
+        f"every input of {len(small['cases'])} small sizes: {small['inputs']:,}, of which {small['valid']:,} have one right "
+        f"answer; {small['wrong']} come out wrong"
+    )
+    for name, row in results["random_inputs"].items():
+        typer.echo(
+            f"{row['inputs']:,} random inputs, {name}: {row['positions']:,} positions, {row['wrong']} wrong "
+            f"(beta {row['beta']:.1f})"
+        )
+    shown = ["positional", "symbolic", "symbol", "position", "binding"]
+    lines = [[name, *(f"{row[key]:.6f}" for key in shown)] for name, row in results["scores"].items()]
+    _table(["construction", "positional", "symbolic", "symbol share", "position share", "binding share"], lines)
+    up_to_100 = bounds["index_printed_violated_up_to_100"]
+    typer.echo(
+        f"Index, bound as printed: violated at {len(up_to_100)} lengths up to 100 and {bounds['index_printed_violated']} up to "
+        f"{bounds['longest']:,}; corrected: at {bounds['index_corrected_violated']}\n"
+        f"Retrieval, bound as printed: below the largest gap at {bounds['retrieval_printed_below_largest_up_to_100']} lengths "
+        f"up to 100, below the smallest at {len(bounds['retrieval_printed_below_smallest_up_to_100'])}; "
+        f"the right key wins up to length {bounds['retrieval_right_up_to']}"
+    )
+    columns = ["printed", "corrected", "largest", "smallest"]
+    names = [f"index_{key}" for key in columns] + [f"retrieval_{key}" for key in columns if key != "corrected"]
+    table = [[n, *(f"{row[name]:.4f}" for name in names)] for n, row in bounds["table"].items()]
+    _table(["length", *(name.replace("_", " ") for name in names)], table)
+    rows = [row for row in results["planes"]["rows"] if row["offsets"] == 1000]
+    best = ", ".join(f"{row['planes']}: {row['gap']:.2g}" for row in rows)
+    typer.echo(f"largest gap found over 1,000 distances, by number of planes: {best}")
+
+
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
     what: Annotated[str, typer.Argument(help="scores, training or all.")] = "all",

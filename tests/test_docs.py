@@ -27,7 +27,7 @@ def test_commands_in_the_docs_exist(code):
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
     for line in code.strip().splitlines():
         program, first, *_ = line.split("#")[0].split()
-        known = {"make": targets, "ropescope": ["demo", "train", "evaluate", "dynamics", "bench", "--help"]}
+        known = {"make": targets, "ropescope": ["demo", "train", "evaluate", "dynamics", "theory", "bench", "--help"]}
         assert program in known, line
         assert first in known[program], line
 

@@ -1,0 +1,49 @@
+"""Discrepancy: how far the largest logit stands above the others. It limits how sharply a head can attend."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..logits import exact_dtype
+
+
+@torch.no_grad()
+def gap(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
+    """Largest logit minus second largest, over keys that are seen (others hold -inf); inf where one key is all there is.
+
+    >>> gap(counterfactual_logits(query, keys, rope).diagonal(dim1=-2, dim2=-1))
+    """
+    checked = _checked(logits)
+    if checked.shape[-1] == 1:
+        return torch.full_like(checked[..., 0], math.inf)
+    best = checked.topk(2, -1).values
+    return best[..., 0] - best[..., 1]
+
+
+@torch.no_grad()
+def margin(logits: Float[Tensor, "*batch T"], right: int | Int[Tensor, "*#batch"]) -> Float[Tensor, "*batch"]:
+    """Logit of the right key minus the largest other one: `gap` where the head is right, negative where it is wrong.
+
+    inf where the right key is the only one seen, -inf where it is not seen at all.
+    """
+    checked = _checked(logits)
+    at = torch.as_tensor(right, device=checked.device)
+    if at.is_floating_point() or (at.numel() and not (at.min() >= 0 and at.max() < checked.shape[-1])):
+        raise ValueError(f"right must be positions of keys, whole numbers from 0 to {checked.shape[-1] - 1}, not {right}")
+    at = at.expand(checked.shape[:-1])[..., None]
+    others = checked.scatter(-1, at, -math.inf).amax(-1)
+    return checked.gather(-1, at)[..., 0] - others
+
+
+def _checked(logits: Tensor) -> Tensor:
+    if not logits.ndim or not logits.shape[-1]:
+        raise ValueError(f"logits must be (..., keys) with at least one key, not {tuple(logits.shape)}")
+    if logits.isnan().any() or (logits == math.inf).any():
+        raise ValueError("logits holds NaN or inf: only -inf, for keys that are not seen, has a meaning")
+    if (logits == -math.inf).all(-1).any():
+        raise ValueError("logits holds a query that sees no key: leave it out")
+    return logits.to(exact_dtype(logits.device))

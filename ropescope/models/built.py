@@ -1,0 +1,192 @@
+"""Models built by hand: one layer, one head, one RoPE plane, no activation function, and an argument why they are right.
+
+`t_index` follows integers back by counting places, `t_retrieval` finds pairs by matching letters: the constructions of paper
+B, section 3.4, with softmax at a finite temperature. Their ids are those of the number and of the letter task. They hand over
+their head like any model, so every measure reads them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..heads import Heads
+from ..rope import Rope
+from ..theory import index_gaps, retrieval_least
+from .gptj import OnHeads
+
+SMALLEST_GAP = 1e-12
+"""Of two logits of cosines: below it double precision cannot be trusted to tell them apart."""
+
+
+class OneHead(nn.Module):
+    """Embedding, three linear maps, softmax attention over earlier positions and the own one, read-out by the largest number.
+
+    embedding  (vocabulary, width)
+    query      (width, 2), and so is key
+    value      (width, vocabulary): what attention adds to the output
+    residual   (width, vocabulary): what a position adds to its own output
+    beta       inverse temperature
+
+    >>> model = t_index(letters=120, integers=16)
+    >>> answers = model(ids).argmax(-1)                                            # (B, T)
+    >>> model(ids, on_heads=lambda layer, heads: print(swap_scores(layer_logits(heads))))
+    """
+
+    def __init__(
+        self,
+        embedding: Float[Tensor, "V width"],
+        query: Float[Tensor, "width 2"],
+        key: Float[Tensor, "width 2"],
+        value: Float[Tensor, "width V"],
+        residual: Float[Tensor, "width V"],
+        rope: Rope,
+        beta: float,
+    ) -> None:
+        super().__init__()
+        if not (math.isfinite(beta) and beta > 0):
+            raise ValueError(f"beta must be a positive number, not {beta}")
+        self.rope, self.beta = rope, beta
+        # A linear map of an embedding is a table with a row per token: looked up, not multiplied, for every position.
+        for name, matrix in (("query", query), ("key", key), ("value", value), ("residual", residual)):
+            self.register_buffer(name, embedding @ matrix)
+
+    def forward(self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None) -> Float[Tensor, "B T V"]:
+        """What every position holds after the layer; its largest coordinate is the answer."""
+        queries, keys, values, residual = (
+            F.embedding(ids, self.get_buffer(name)) for name in ("query", "key", "value", "residual")
+        )
+        if on_heads is not None:
+            on_heads(0, Heads(queries[:, None], keys[:, None], self.rope, scale=self.beta))
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        attended = F.scaled_dot_product_attention(
+            self.rope.rotate(queries, positions), self.rope.rotate(keys, positions), values, is_causal=True, scale=self.beta
+        )
+        return residual + attended
+
+
+def sufficient_beta(longest: int, logit_gap: float, value_norm: float, readout_gap: float) -> float:
+    """An inverse temperature at which softmax gives the answers of hard attention: ln(2 sqrt(2) V (n - 1) / delta) / lambda.
+
+    longest      n, the most keys of any input
+    logit_gap    lambda, the smallest difference between the largest logit of an input and any other
+    value_norm   V, the largest norm of a value
+    readout_gap  delta, the smallest lead of the right coordinate of the output over any other under hard attention
+
+    Proof (lemma F.1 of paper B, with its constant). Each of at most n - 1 other keys has at most exp(-beta lambda) times the
+    weight w of the best one, so 1 - w <= (n - 1) exp(-beta lambda) w < (n - 1) exp(-beta lambda). Against hard attention the
+    output moves by the sum over other keys of w_j (v_j - v_best), which is at most (1 - w) 2 V long, and the difference of
+    two of its coordinates by at most sqrt(2) times that. At this beta it is less than delta, so the right coordinate stays
+    ahead.
+    """
+    if longest < 2:
+        return 1.0  # one key has all the weight at any temperature
+    return max(1.0, math.log(2 * math.sqrt(2) * value_norm * (longest - 1) / readout_gap)) / logit_gap
+
+
+def _turned_back(steps: Int[Tensor, " V"], angle: float) -> Float[Tensor, "V 2"]:
+    """The vector v = (1, 0), turned back by so many steps of an angle; in double precision."""
+    turn = -angle * steps.double()
+    return torch.stack((turn.cos(), turn.sin()), -1)
+
+
+def t_index(
+    letters: int = 120, integers: int = 16, angle: float = 0.8, longest: int = 17, beta: float | None = None
+) -> OneHead:
+    """Purely positional: an integer `s` is replaced by what stands `s` places before it, if that is a letter.
+
+    The embedding is one-hot with a constant 1 behind. Every key is v: the constant's. The query of a letter is v, that of the
+    integer s is v turned back by s angle. Position j therefore gets the logit cos((n - j - s) angle), with s = 0 for a
+    letter: the largest is at j = n - s, where the query should look, and is the only one as long as d angle is no multiple of
+    2 pi for d = 1 ... longest - 1. Values are 2 on the coordinates of letters and 0 elsewhere, added to the position's own
+    one-hot:
+
+    - an integer that finds a letter has 2 there and 1 at itself: the letter wins;
+    - an integer that finds an integer has 1 at itself and nothing else: it stays;
+    - a letter finds itself and has 3: it stays.
+
+    The lead is at least 1 and values are at most 2 long: `sufficient_beta` does the rest. An integer that points before the
+    start has no right answer.
+    """
+    _require_sizes(letters=letters, integers=integers, longest=longest)
+    gap = float(index_gaps(longest - 1, angle)[-1]) if longest > 1 else 1.0
+    if not gap > SMALLEST_GAP:
+        raise ValueError(
+            f"angle {angle} turns some distance below longest = {longest} by a multiple of 2 pi, so two keys look alike: "
+            f"choose another angle or a smaller longest"
+        )
+    size = letters + integers
+    one_hot, is_letter = torch.eye(size, size + 1, dtype=torch.float64), torch.arange(size) < letters
+    embedding = one_hot.clone()
+    embedding[:, -1] = 1
+    back = (torch.arange(size) - letters + 1).clamp(min=0)
+    query, key = torch.zeros(2, size + 1, 2, dtype=torch.float64)
+    query[:size] = _turned_back(back, angle)
+    key[-1, 0] = 1
+    value = one_hot.T * (2.0 * is_letter)
+    beta = sufficient_beta(longest, gap, value_norm=2, readout_gap=1) if beta is None else beta
+    return OneHead(embedding, query, key, value, one_hot.T, Rope(frequencies=[angle]), beta)
+
+
+def t_retrieval(
+    alphabet: int = 8, digits: int = 8, angle: float = 0.0027, longest: int = 17, beta: float | None = None
+) -> OneHead:
+    """Symbolic, exactly so at angle 0: a pair `xy` is replaced by the token that begins with `y`; a target stays.
+
+    Letters are numbered and stand omega = 2 pi / alphabet apart on the circle. The key of a token is v turned back by its
+    first letter, the query of a pair by its second letter, that of a target by its first. A key `d` positions back whose
+    letter is k after the one sought gets the logit cos(k omega + d angle): the right one cos(d angle), any other at most
+    cos(omega - d angle). With both distances below `longest` the right one is larger if 2 longest angle < omega (proof in
+    `theory.retrieval_least`, with the exact gap). The value is the token itself, and nothing else is put out.
+
+    Right wherever exactly one token begins with the letter sought. Where several do, hard attention takes the nearest
+    if the angle is positive, by a lead of 1 - cos(angle) or more, too little for the default beta; without turning, they share.
+    """
+    _require_sizes(alphabet=alphabet - 1, digits=digits, longest=longest)
+    omega = 2 * math.pi / alphabet
+    if not 0 <= angle < omega / (2 * longest):
+        raise ValueError(
+            f"angle must be at least 0 and below 2 pi / alphabet / (2 longest) = {omega / (2 * longest):.6g}, not {angle}: "
+            f"a place would count as much as a letter"
+        )
+    first, sought = letters_of_pairs(alphabet, digits)
+    one_hot = torch.eye(len(first), dtype=torch.float64)
+    gap = retrieval_least(longest, angle, alphabet) if longest > 1 else 1.0
+    beta = sufficient_beta(longest, gap, value_norm=1, readout_gap=1) if beta is None else beta
+    query, key = _turned_back(sought, omega), _turned_back(first, omega)
+    return OneHead(one_hot, query, key, one_hot, 0 * one_hot, Rope(frequencies=[angle]), beta)
+
+
+def uniform_retrieval(alphabet: int = 8, digits: int = 8) -> OneHead:
+    """Retrieval without attending to anything: all positions weigh the same, and the read-out does the search.
+
+    Attention puts out how often each token occurs, as a share. The position itself adds 1 to every token that begins with the
+    letter it seeks. Of those, the one that occurs has more than 1, the others have 1, and no other token has more than 1 - 1
+    / n. So it is right at every length and temperature where one token begins with the letter sought, though its logits are
+    constant: such a head is positional as much as symbolic. What a positional head cannot do is to put its weight on the
+    right key.
+    """
+    _require_sizes(alphabet=alphabet - 1, digits=digits)
+    first, sought = letters_of_pairs(alphabet, digits)
+    one_hot = torch.eye(len(first), dtype=torch.float64)
+    nothing = torch.zeros(len(first), 2, dtype=torch.float64)
+    wanted = (sought[:, None] == first).double()
+    return OneHead(one_hot, nothing, nothing, one_hot, wanted, Rope(frequencies=[0.0]), beta=1.0)
+
+
+def letters_of_pairs(alphabet: int, digits: int) -> tuple[Int[Tensor, " V"], Int[Tensor, " V"]]:
+    """First letter of every token of the letter task, and the letter that it seeks: its second, or a target's first."""
+    letters = torch.arange(alphabet)
+    first = torch.cat((letters.repeat_interleave(digits), letters.repeat_interleave(alphabet)))
+    return first, torch.cat((letters.repeat_interleave(digits), letters.repeat(alphabet)))
+
+
+def _require_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            least = 2 if name == "alphabet" else 1
+            raise ValueError(f"{name} must be at least {least}, not {size + least - 1}")
