@@ -26,7 +26,11 @@ def write_figures(run: Trajectory, result: Mapping[str, Any], folder: Path, laye
     )
     chosen = telling_layers(result) if layers is None else layers
     panels = (accuracy_chart(run), scores_chart(run, chosen), *purity_charts(run, result))
-    over_time = alt.vconcat(*panels).resolve_scale(color="independent", strokeDash="independent", shape="independent").properties(title=heading)
+    over_time = (
+        alt.vconcat(*panels)
+        .resolve_scale(color="independent", strokeDash="independent", shape="independent")
+        .properties(title=heading)
+    )
     files = write_chart(over_time, folder, f"{run.name}-learning")
     return files + write_chart(layers_chart(run).properties(title=heading), folder, f"{run.name}-layers")
 
