@@ -179,6 +179,70 @@ def dynamics(
     typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 
 
+@app.command(epilog="Example:  ropescope mechanisms number --out out/mechanisms")
+def mechanisms(
+    task: Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")] = "all",
+    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/mechanisms"),
+    inputs: Annotated[int, typer.Option(help="Test sequences on which to count what heads do.")] = 45_600,
+    changed: Annotated[int, typer.Option(help="Test sequences on which to try each change of attention.")] = 4_000,
+    seed: Annotated[int, typer.Option(help="Seed of the run whose test sequences to use.")] = 0,
+) -> None:
+    """What each head does along the paths of a task, what hangs on it, and through which RoPE planes."""
+    from . import runs
+    from .experiments import mechanisms as experiment
+    from .models.bundled import bundled_folder
+    from .models.gptj import load_gptj
+    from .report import mechanisms as figures
+    from .tasks import split
+    from .training import trainer
+
+    names = ["number", "letter"] if task == "all" else [task]
+    if model is not None and task == "all":
+        raise ValueError("--model needs the task it was trained on: number or letter")
+    if not (40 <= inputs <= 45_600 and 4 <= changed <= 45_600):
+        raise ValueError(f"--inputs must be from 40 and --changed from 4 to 45600, not {inputs} and {changed}")
+    folder, files = runs.new_folder(out), []
+    config: dict[str, Any] = {"inputs": inputs, "changed": changed, "seed": seed}
+    results: dict[str, Any] = {}
+    for name in names:
+        recipe = trainer.recipe(name, "paper", seed)
+        source = model or bundled_folder(name)
+        network = load_gptj(source)
+        config[name] = {"model": source.name, "weights": runs.sha256(source / "model.safetensors")}
+        samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, seed)["test"], inputs)
+        work = experiment.mechanisms(network, recipe.make_task(), samples, changed)
+        found = dict(_progress(work, experiment.result_count(network.config.layers), name))
+        found["changes"] = {key.removeprefix("change "): found.pop(key) for key in list(found) if key.startswith("change ")}
+        about = f"{source.name}, {len(samples):,} test sequences, of which {found['flow']['solved']:,} are solved; seed {seed}"
+        files += figures.write_figures(name, found, folder, about)
+        results[name] = {key: value for key, value in found.items() if not key.startswith(("points", "example"))}
+        _mechanisms_report(name, found)
+    runs.write_summary(folder, "mechanisms", config, results, files)
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+
+
+def _mechanisms_report(name: str, found: dict[str, Any]) -> None:
+    flow, planes, changes = found["flow"], found["planes"], found["changes"]
+    typer.echo(f"{name}: {flow['solved']:,} of {flow['inputs']:,} inputs solved; shares of their {flow['nodes']:,} path nodes")
+    shown = ["reflexive", "hop", "delivered", "hop_past_next", "other", "explained"]
+    lines = [
+        [
+            f"L{n}",
+            f"{found['scores']['positional'][n]:.2f} / {found['scores']['symbolic'][n]:.2f}",
+            *(f"{flow[key][n]:.3f}" for key in shown),
+            f"{flow['agreement_with_ideal'][n + 1]:.3f}",
+            f"{planes['mean_plane_by_spread'][n]:.1f} ({planes['planes_in_use_by_spread'][n]:.0f})",
+            " ".join(f"{value:.2f}" for value in changes[f"L{n} out"]),
+        ]
+        for n in range(len(flow["hop"]))
+    ]
+    titles = [key.replace("_", " ") for key in shown]
+    _table(["layer", "pos / sym", *titles, "as ideal", "mean plane (in use)", "accuracy without, per hop"], lines)
+    together = [(key, row) for key, row in changes.items() if not key.startswith("L")]
+    _table(["change", "accuracy per hop"], [[key, " ".join(f"{value:.3f}" for value in row)] for key, row in together])
+
+
 @app.command(epilog="Example:  ropescope theory --out out/theory")
 def theory(
     out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/theory"),

@@ -81,6 +81,16 @@ class LogitFactors:
             planes = torch.cat((planes, still[None]))
         return planes if self.visible is None else planes.masked_fill(~self.visible[..., None, :], -math.inf)
 
+    def plane_diagonal(self) -> Float[Tensor, "F *batch T"]:
+        """What every RoPE plane adds to the head's real logits, without the rest of `M`; as in `planes`."""
+        pairs = len(self.rope.frequencies)
+        terms = self.content * self.place
+        planes: Tensor = terms[..., : 2 * pairs].unflatten(-1, (pairs, 2)).sum(-1)
+        if terms.shape[-1] > 2 * pairs:
+            planes = torch.cat((planes, terms[..., 2 * pairs :].sum(-1, keepdim=True)), -1)
+        planes = planes.movedim(-1, 0)
+        return planes if self.visible is None else planes.masked_fill(~self.visible, -math.inf)
+
     def item(self, *index: int) -> LogitFactors:
         """The factors of one head and query out of a batch."""
         batch = self.content.shape[:-2]

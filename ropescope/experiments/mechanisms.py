@@ -12,7 +12,8 @@ What a head does at a node is judged by where it looks, its largest weight, and 
 
     reflexive   it looks at itself, or it holds the answer already and looks where the answer is held too
     hop         else, it looks at a later node of its path (Index in the number task, Retrieval in the letter task);
-                delivered, if the answer is held there before the layer and here after it; several, if it looks past the next node
+                delivered, if the answer is held there before the layer and here after it
+                several, if it looks past the next node
     other       it looks elsewhere
 """
 
@@ -26,9 +27,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..heads import Heads
+from ..logits import logit_factors
+from ..measures.planes import mean_plane, plane_use, planes_in_use
 from ..models.gptj import GPTJ
 from ..models.opened import OnWeights, read_out, run
-from ..tasks import Samples
+from ..tasks import LetterTask, MultihopTask, Samples
+from ..tasks.functions import hop, ideal_layers
+from ..training.trainer import probe_of
+from ..training.watcher import Watcher
 
 BATCH = 512
 LOOKS = ("reflexive", "hop", "other")
@@ -90,16 +97,16 @@ def _follow(model: GPTJ, part: Samples, h: int, flow: Flow) -> None:
             holds, arrives = held[layer][rows, here][:, None], held[layer][rows[:, None], look]
             itself, later = look == here[:, None], (look[..., None] == ahead[:, None]).any(-1)
             reflexive = itself | (holds & arrives)
-            hop = later & ~reflexive
-            kinds = torch.stack((reflexive, hop, ~reflexive & ~hop), -1)
+            jump = later & ~reflexive
+            kinds = torch.stack((reflexive, jump, ~reflexive & ~jump), -1)
             on_ahead = weight.gather(-1, ahead[:, None].expand(-1, weight.shape[1], -1)).sum(-1)
             on_itself = weight.gather(-1, here[:, None, None].expand(-1, weight.shape[1], 1))[..., 0]
             parts = torch.stack((on_itself, on_ahead, 1 - on_itself - on_ahead), -1)
             flow.looks[layer, :, h - 1, node] += kinds[right].sum(0).numpy()
             flow.delivered[layer, :, h - 1, node] += (
-                (hop & arrives & held[layer + 1][rows, here][:, None])[right].sum(0).numpy()
+                (jump & arrives & held[layer + 1][rows, here][:, None])[right].sum(0).numpy()
             )
-            flow.several[layer, :, h - 1, node] += (hop & (look != ahead[:, :1]))[right].sum(0).numpy()
+            flow.several[layer, :, h - 1, node] += (jump & (look != ahead[:, :1]))[right].sum(0).numpy()
             flow.weight[layer, :, h - 1, node] += parts[right].double().sum(0).numpy()
 
 
@@ -107,6 +114,8 @@ def flow_summary(flow: Flow) -> dict[str, Any]:
     """Shares that can be read off the counts; every list has one entry per layer (and head, if there are several)."""
     solved = flow.right
     nodes = sum(int(count) * h for h, count in enumerate(solved, start=1))
+    if nodes == 0:
+        raise ValueError(f"the model solves none of {flow.inputs.sum()} inputs: there is no path to follow; is it of this task?")
     looks = flow.looks.sum((2, 3)) / nodes
     layers = len(flow.looks)
     distance = _by_distance(flow.holds, solved)
@@ -203,7 +212,146 @@ def _batches(samples: Samples) -> Iterator[Samples]:
         yield samples[start : start + BATCH]
 
 
-def _plain(values: NDArray[np.float64]) -> Any:
+def _plain(values: NDArray[Any]) -> Any:
     """Rounded nested lists, without the axis of heads where there is one."""
-    squeezed = values[:, 0] if values.ndim > 1 and values.shape[1] == 1 else values
-    return np.round(squeezed, 6).tolist()
+    return np.round(_squeezed(values), 6).tolist()
+
+
+def _squeezed(values: NDArray[Any]) -> NDArray[Any]:
+    return values[:, 0] if values.ndim > 1 and values.shape[1] == 1 else values
+
+
+class Geometry(NamedTuple):
+    """Which planes each head uses, at the last query; means over inputs."""
+
+    largest: NDArray[np.float64]  # (layer, head, plane)
+    spread: NDArray[np.float64]
+
+
+@torch.inference_mode()
+def geometry(model: GPTJ, samples: Samples) -> Geometry:
+    """Largest logit and spread of every RoPE plane of every head (paper B, figure 8)."""
+    found: list[list[Tensor]] = []
+
+    def on_heads(_: int, heads: Heads) -> None:
+        use = plane_use(logit_factors(heads.queries[:, :, -1], heads.keys, heads.rope, scale=heads.scale))
+        found.append([value.mean(1) for value in use])
+
+    model(torch.from_numpy(samples.tokens), on_heads, last_only=True)
+    largest, spread = (torch.stack(values).transpose(1, 2).numpy() for values in zip(*found, strict=True))
+    return Geometry(largest, spread)
+
+
+def geometry_summary(found: Geometry) -> dict[str, Any]:
+    """Weighted mean plane per layer (paper B, table 1), by either weight, and how many planes share the work."""
+    summary: dict[str, Any] = {}
+    for name, use in found._asdict().items():
+        planes = torch.from_numpy(use).movedim(-1, 0)
+        summary[f"mean_plane_by_{name}"] = _plain(mean_plane(planes).numpy())
+        summary[f"planes_in_use_by_{name}"] = _plain(planes_in_use(planes).numpy())
+        summary[f"first_plane_by_{name}"] = (_squeezed(use.argmax(-1)) + 1).tolist()
+    return summary
+
+
+@torch.inference_mode()
+def plane_points(
+    model: GPTJ, task: MultihopTask, samples: Samples, layer: int, plane: int, head: int = 0
+) -> list[dict[str, Any]]:
+    """Queries of path nodes and keys of all positions of one head in one RoPE plane, before rotation (paper B, figure 4).
+
+    Queries are named by what they seek: an integer, or a second letter; keys by the kind of their token, or its first letter.
+    """
+    caught: list[Heads] = []
+    model(torch.from_numpy(samples.tokens), lambda n, heads: caught.append(heads) if n == layer else None, last_only=True)
+    heads = caught[0]
+    queries, keys = (heads.rope.to_planes(x[:, head])[0][..., plane] for x in (heads.queries, heads.keys))
+    rows = []
+    for row, (tokens, path) in enumerate(zip(samples.tokens, samples.path, strict=True)):
+        names = task.decode(tokens)
+        for position, name in enumerate(names):
+            kind = name[0] if isinstance(task, LetterTask) else "letter" if position < task.targets else "integer"
+            rows.append(_point("key", kind, keys[row, position]))
+        for position in path[: samples.hops[row]]:
+            name = names[position]
+            rows.append(_point("query", name[1] if isinstance(task, LetterTask) else name, queries[row, position]))
+    return rows
+
+
+def _point(side: str, name: str, at: Tensor) -> dict[str, Any]:
+    return {"side": side, "name": name, "x": round(float(at.real), 4), "y": round(float(at.imag), 4)}
+
+
+def example(model: GPTJ, task: MultihopTask, sample: Samples) -> dict[str, Any]:
+    """One input (a single row) through the model and through the ideal layers: what nodes hold, where they look."""
+    ids, hops = torch.from_numpy(sample.tokens), int(sample.hops[0])
+    states: list[Tensor] = []
+    weights: list[Tensor] = []
+    run(model, ids, on_weights=lambda _, w: weights.append(w), on_state=lambda _, x: states.append(x))
+    path = sample.path[0, : hops + 1].tolist()
+    said = [read_out(model, state[0]).softmax(-1).max(-1) for state in states]
+    ideal = ideal_layers(task, sample, len(weights))
+    edges, cells = [], []
+    for layer, weight in enumerate(weights):
+        for node in path[:-1]:
+            row = weight[0].mean(0)[node]
+            at = int(row.argmax())
+            edges.append({"layer": layer, "from": at, "to": node, "weight": round(float(row[at]), 4), "of": "trained model"})
+            at = int(ideal[layer].looks_at[0, node])
+            edges.append({"layer": layer, "from": at, "to": node, "weight": 1.0, "of": "ideal"})
+    for passed, (chance, token) in enumerate(said):
+        held = sample.tokens if passed == 0 else ideal[passed - 1].holds
+        for position in range(ids.shape[1]):
+            shown = {"passed": passed, "position": position, "on_path": position in path}
+            cells.append(
+                {**shown, "token": task.vocabulary[int(token[position])], "chance": round(float(chance[position]), 4)}
+                | {"answer": bool(token[position] == int(sample.answer[0])), "of": "trained model"}
+            )
+            cells.append(
+                {**shown, "token": task.vocabulary[int(held[0, position])], "chance": 1.0}
+                | {"answer": bool(held[0, position] == sample.answer[0]), "of": "ideal"}
+            )
+    return {
+        "tokens": task.decode(sample.tokens[0]),
+        "path": path,
+        "answer": task.vocabulary[int(sample.answer[0])],
+        "edges": edges,
+        "cells": cells,
+    }
+
+
+CHOSEN = 1024
+"""Inputs for scores and planes, which are means; looks are counted on all."""
+
+
+def mechanisms(model: GPTJ, task: MultihopTask, samples: Samples, changed: int) -> Iterator[tuple[str, Any]]:
+    """Everything about one model as (name, result), in the order of the work; `changed` inputs are tried with each change."""
+    few = probe_of(samples, CHOSEN)
+    row = Watcher(few)(model)
+    positional, symbolic = (row[name].mean(-1) for name in ("positional", "symbolic"))
+    yield "scores", {"positional": _plain(positional), "symbolic": _plain(symbolic)}
+    yield "flow", flow_summary(information_flow(model, samples))
+    planes = geometry(model, few)
+    yield "planes", geometry_summary(planes) | {"spread": _plain(planes.spread), "largest": _plain(planes.largest)}
+    kinds = {
+        "positional": np.flatnonzero((positional > 0.5) & (symbolic < 0.5)).tolist(),
+        "symbolic": np.flatnonzero((symbolic > 0.5) & (positional < 0.5)).tolist(),
+    }
+    yield "layers", kinds
+    tried = probe_of(samples, changed)
+    looks_at = hop(task, tried.tokens).looks_at
+    for name, change in interventions(model.config.layers, **kinds).items():
+        yield f"change {name}", accuracy_with(model, tried, looks_at, change)
+    longest = samples[np.flatnonzero(samples.hops == samples.hops.max())[:1]]
+    yield "example", example(model, task, longest)
+    for kind, layers in kinds.items():
+        if layers:
+            pure = np.abs(positional - symbolic)
+            layer = next(n for n in layers if pure[n] >= pure[layers].max() - 0.1)  # the first: its tokens are still themselves
+            plane = int(planes.spread[layer, 0].argmax())
+            points = plane_points(model, task, few[:48], layer, plane)
+            yield f"points of {kind}", {"layer": layer, "plane": plane + 1, "points": points}
+
+
+def result_count(layers: int) -> int:
+    """About how many results `mechanisms` yields, for a progress bar."""
+    return 3 * layers + 15

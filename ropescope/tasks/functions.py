@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .letter import LetterTask
-from .multihop import Tokens
+from .multihop import MultihopTask, Samples, Tokens
 from .number import NumberTask
 
 
@@ -59,3 +59,33 @@ def retrieval(task: LetterTask, tokens: Tokens) -> Hop:
     nearest = tokens.shape[1] - 1 - begins[:, :, ::-1].argmax(-1)
     places = begins.sum(-1)
     return Hop(np.where(places > 0, tokens[rows, nearest], -1), np.where(places > 0, nearest, -1), places)
+
+
+def hop(task: MultihopTask, tokens: Tokens) -> Hop:
+    """One ideal hop of either task: Index or Retrieval."""
+    if isinstance(task, NumberTask):
+        return index(task, tokens)
+    if isinstance(task, LetterTask):
+        return retrieval(task, tokens)
+    raise ValueError(f"{type(task).__name__} has no ideal hop: there is one for NumberTask and LetterTask")
+
+
+def reflexive(tokens: Tokens) -> Hop:
+    """Every position looks at itself and keeps what it has."""
+    return Hop(tokens, np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape), np.ones_like(tokens))
+
+
+def ideal_layers(task: MultihopTask, samples: Samples, layers: int) -> list[Hop]:
+    """What each of `layers` ideal layers does: as many hops as the input has, then Reflexive.
+
+    A position for which a hop is not defined keeps what it has. After `h` hops the query of an `h`-hop input holds the answer:
+    in the number task a position takes the answer once the one it points to has it, so the answer comes back along the path;
+    in the letter task all positions run ahead at once, as the next node always holds what is one hop farther.
+    """
+    held, passed = samples.tokens, []
+    for layer in range(layers):
+        here, stay = hop(task, held), reflexive(held)
+        moves = (layer < samples.hops)[:, None] & (here.looks_at >= 0)
+        passed.append(Hop(*(np.where(moves, does, keeps) for does, keeps in zip(here, stay, strict=True))))
+        held = passed[-1].holds
+    return passed
