@@ -176,6 +176,13 @@ def dynamics(
             for name, result in results.items()
         ],
     )
+    said = [
+        [name, claim["claim"], claim["paper"], claim["ours"], "holds" if claim["holds"] else "differs"]
+        for name, result in results.items()
+        for claim in result["claims"]
+    ]
+    if said:
+        _table(["run", "paper B says", "its value", "ours", "so it"], said)
     typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 
 

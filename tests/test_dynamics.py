@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from scipy.stats import spearmanr
 
-from ropescope.experiments.dynamics import dynamics
+from ropescope.experiments.dynamics import claims, dynamics
 from ropescope.report.dynamics import write_figures
 from ropescope.runs import read_trajectory
 
@@ -62,6 +62,16 @@ def test_figures_are_written(folder, tmp_path):
     assert "L2" in (tmp_path / "number-7-layers.html").read_text()
 
 
+def test_chosen_layers_are_shown(folder, tmp_path):
+    run = read_trajectory(folder)
+    write_figures(run, dynamics(run), tmp_path, [1])
+    page = (tmp_path / "number-7-learning.html").read_text()
+    assert "layer 1" in page
+    assert "layer 2" not in page
+    with pytest.raises(ValueError, match="layer 3 is not one of the 3 layers"):
+        write_figures(run, dynamics(run), tmp_path, [3])
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no training run"):
         read_trajectory(tmp_path)
@@ -78,3 +88,26 @@ def test_a_run_in_which_nothing_changed_has_no_correlation(folder):
     run = read_trajectory(folder)
     run.measures["accuracy"][:] = 0
     assert dynamics(run)["purity_and_accuracy"] is None
+
+
+def run_of(task, learned, positional, symbolic):
+    since = {"since_positional": [None] * 12, "final_positional": positional, "final_symbolic": symbolic}
+    return {"task": task, "learned_at": learned, "purity": {"0.1": since}, "purity_and_accuracy": {"spearman": 0.9}}
+
+
+@pytest.mark.parametrize(
+    ("run", "holds"),
+    [
+        (run_of("number", [1750, 2250, 2450, 3450], [1, 2, 3], [5, 6, 7, 8, 9, 10, 11]), [True, True, True, True]),
+        (run_of("number", [1750, 2000, 2000, 2200], [1, 2, 9], [3, 4, 5, 6, 7, 8]), [False, False, True, True]),
+        (run_of("number", [1750, 2000, 2000, None], [1, 2, 3, 9], [4, 5, 6, 7, 8]), [False, False, False, True]),
+        (run_of("letter", [2450, 2550, 2500, 2450], [], [*range(1, 12)]), [True, True, True, True]),
+        (run_of("letter", [2000, 2550, 2500, None], [0], [*range(1, 10)]), [False, False, False, True]),
+    ],
+)
+def test_claims_of_the_paper_are_judged(run, holds):
+    assert [claim["holds"] for claim in claims(run)] == holds
+
+
+def test_no_claims_at_other_sizes(folder):
+    assert dynamics(read_trajectory(folder))["claims"] == []

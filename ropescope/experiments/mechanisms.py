@@ -115,7 +115,9 @@ def flow_summary(flow: Flow) -> dict[str, Any]:
     solved = flow.right
     nodes = sum(int(count) * h for h, count in enumerate(solved, start=1))
     if nodes == 0:
-        raise ValueError(f"the model solves none of {flow.inputs.sum()} inputs: there is no path to follow; is it of this task?")
+        raise ValueError(
+            f"the model solves none of {flow.inputs.sum()} inputs: there is no path to follow; is it of this task?"
+        )
     looks = flow.looks.sum((2, 3)) / nodes
     layers = len(flow.looks)
     distance = _by_distance(flow.holds, solved)
