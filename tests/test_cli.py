@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["demo", "train", "evaluate", "dynamics", "bench"]
+from ropescope.cli import app
+
+COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -121,6 +123,13 @@ def test_bench(tmp_path):
         (["evaluate", "word"], "task must be one of number, letter"),
         (["evaluate", "number", "--model", "/dev/null"], "holds no model"),
         (["dynamics", "/dev/null"], "holds no training run"),
+        (["dynamics", "results/number-0", "--layers", "one"], "--layers must be whole numbers"),
+        (["mechanisms", "word"], "task must be one of number, letter"),
+        (["mechanisms", "--model", "/dev/null"], "--model needs the task it was trained on"),
+        (["mechanisms", "number", "--model", "/dev/null"], "holds no model"),
+        (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40"),
+        (["theory", "--longest", "50"], "longest at least 100"),
+        (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
         (["nothing"], "nothing"),
     ],
 )
@@ -166,3 +175,35 @@ def test_interrupted_writing_leaves_the_old_file(tmp_path):
         runs.write_whole(target, 5)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_mechanisms(tmp_path):
+    done = run("mechanisms", "number", "--inputs", "80", "--changed", "8", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    results = check_summary(tmp_path, "mechanisms")["results"]["number"]
+    assert results["flow"]["solved"] == 80
+    assert results["layers"] == {"positional": [1, 2, 3, 4], "symbolic": [0, 5, 6, 7, 8, 9, 10, 11]}
+    assert len(results["changes"]["L3 out"]) == 4
+    for name in ("functions", "planes", "example"):
+        assert (tmp_path / f"number-{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<script src=" not in (tmp_path / f"number-{name}.html").read_text()
+    assert "accuracy without, per hop" in done.stdout
+
+
+def test_theory(tmp_path):
+    done = run("theory", "--out", str(tmp_path), "--inputs", "200", "--longest", "150", "--draws", "20")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    results = check_summary(tmp_path, "theory")["results"]
+    assert results["every_input"]["wrong"] == 0
+    assert all(row["wrong"] == 0 for row in results["random_inputs"].values())
+    assert len(results["bounds"]["index_printed_violated_up_to_100"]) == 25
+    assert results["bounds"]["index_corrected_violated"] == 0
+    assert results["scores"]["index"]["positional"] == pytest.approx(1)
+    assert results["scores"]["retrieval, angle 0"]["symbolic"] == pytest.approx(1)
+    assert results["limits"]["symbolic_on_index_largest_distance"] < 1e-12
+    assert "violated at 25 lengths" in done.stdout
+    for name in ("gaps", "planes"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<script src=" not in (tmp_path / f"{name}.html").read_text()
