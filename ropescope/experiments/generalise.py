@@ -1,28 +1,29 @@
-"""Length generalisation: accuracy behind a front of extra targets (paper B, figure 5B), and how much of it short inputs foretell.
+"""Length generalisation: accuracy behind a front of extra targets (paper B, figure 5B), and how far short inputs foretell it.
 
 A front adds keys that the model never has to look at. Three kinds of front stand before the same sequences:
 
     measured          the front itself: the whole sequence, as the model reads it
-    keys and places   the front's tokens carry the keys and values they have in a short input, as they pass through the model in
-                      pieces of the target window's size; they stand where they really are
+    keys and places   the front's tokens carry the keys and values they have in a short input, as they pass through the model
+                      in pieces of the target window's size; they stand where they really are
     keys alone        the same keys and values, standing where the target window stands
 
-So both predictions know no more of the model than what it does within its training length. "Keys alone" assumes that more wrong
-keys are all there is: each has the logit that a wrong target has at short length, there are more of them, and the gap between
-right and wrong logits no longer keeps them down. "Keys and places" adds what RoPE does to those logits at a distance. What still
-lies between it and "measured" is what a long context does to the tokens of the front themselves: they too look at a front,
-so their keys and values are no longer those of short inputs.
+So both predictions know no more of the model than what it does within its training length. "Keys alone" assumes that more
+wrong keys are all there is: each has the logit that a wrong target has at short length, there are more of them, and the gap
+between right and wrong logits no longer keeps them down. "Keys and places" adds what RoPE does to those logits at a distance.
+What still lies between it and "measured" is what a long context does to the tokens of the front themselves: they too look at
+a front, so their keys and values are no longer those of short inputs.
 
-    keys alone → keys and places   rotation at distance: far keys lose or gain against near ones
+    keys alone → keys and places   rotation at a distance: far keys lose or gain against near ones
     keys and places → measured     front tokens that have changed
 
 All differences of logits are read from attention weights: the difference of their logarithms is that of the logits.
 
-The simplest prediction needs no model at all, only W, the mean weight on the P - 1 wrong targets of a short input. If every key
-of the front weighs as much as one of them, E keys add W E / (P - 1) to a softmax that summed to one: at E = (P - 1) / W the front
-takes half of the attention and halves all other weights, those ahead on the path too. It can miss on two sides. Queries differ:
-the front takes all from those that are unsure already and little from the others, so a mean W foretells too short a length. And
-a head that tells places apart lets far keys weigh more than near ones did, so W foretells too long a length.
+The simplest prediction needs no model at all, only W, the mean weight on the P - 1 wrong targets of a short input. If every
+key of the front weighs as much as one of them, E keys add W E / (P - 1) to a softmax that summed to one: at E = (P - 1) / W
+the front takes half of the attention and halves all other weights, those ahead on the path too. It can miss on two sides.
+Queries differ: the front takes all from those that are unsure already and little from the others, so a mean W foretells too
+short a length. And a head that tells places apart may let far keys weigh more than near ones did: then W foretells too long
+a length.
 """
 
 from __future__ import annotations
@@ -195,8 +196,8 @@ def node_weights(
 ) -> Float[Tensor, "nodes H five"]:
     """Where heads look from every node of the paths but their last, one row per node.
 
-    The numbers are: margin, the largest logit of keys ahead on the path minus the largest of keys that are neither ahead nor the
-    node itself; and the weight on the front, on keys ahead, on the node itself, and on wrong keys of the target window.
+    The numbers are: margin, the largest logit of keys ahead on the path minus the largest of keys that are neither ahead nor
+    the node itself; and the weight on the front, on keys ahead, on the node itself, and on wrong keys of the target window.
     """
     rows, found = torch.arange(len(path)), []
     for node in range(path.shape[1] - 1):
