@@ -100,8 +100,13 @@ def generalise(
 
     The folder's `rows.json` holds all rows so far, with the `config` they belong to: those found there are not computed again.
     """
-    for _, task in models.values():
+    for name, (model, task) in models.items():
         settings.check(task)
+        if model.config.vocab_size != task.vocab_size:
+            raise ValueError(
+                f"the model has a vocabulary of {model.config.vocab_size} tokens and the {name} task one of {task.vocab_size}: "
+                f"give a model trained on this task"
+            )
     rows = kept_rows(folder, config)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     for name, (model, task) in models.items():
