@@ -39,13 +39,11 @@ def generalise_figure(task: str, results: Mapping[str, Any], about: str) -> Char
     heads = [_heads(results, key).properties(width=half, height=200, title=title) for key, title in shown.items()]
     # One legend of heads for both panels: the same scale.
     below = alt.hconcat(*heads, spacing=gap // 3).resolve_scale(color="shared")
+    several = results["curves"]["measured"]["overall"]["sd"][0] is not None
+    lines = "lines: means over seeds, bands: one standard deviation; " if several else ""
     heading = alt.TitleParams(
         "Accuracy beyond the length of training",
-        subtitle=[
-            about,
-            "lines: means over seeds, bands: one standard deviation; predictions come from inputs of "
-            f"{results['lengths'][0]} tokens alone",
-        ],
+        subtitle=[about, f"{lines}predictions come from inputs of {results['lengths'][0]} tokens alone"],
         anchor="start",
         offset=14,
     )
@@ -113,7 +111,7 @@ def _heads(results: Mapping[str, Any], measure: str) -> Chart:
     ]
     up = alt.Y("value:Q", title="difference of logits", axis=alt.Axis(gridOpacity=0.5))
     if measure == "front":
-        up = up.title("share of attention").scale(domain=[0, 1])
+        up = up.title("share of attention").scale(domain=[0, 1.03], nice=False)
     return (
         alt.Chart(alt.InlineData(values=values))
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=18))
