@@ -229,9 +229,8 @@ def summary(rows: Sequence[Row], task: MultihopTask) -> dict[str, Any]:
         curves[kind] = {
             name: {"mean": _plain(values[..., n].mean(1)), "sd": _spread(values[..., n])} for n, name in enumerate(classes)
         }
-        heads[kind] = {
-            key: _plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in rows[0]["heads"]
-        }
+        kept = rows[0]["heads"] if kind == MEASURED else ("margin", "front")  # all of it stands in the rows
+        heads[kind] = {key: _plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in kept}
     return {
         "lengths": lengths,
         "curves": curves,
