@@ -306,6 +306,103 @@ def _theory_report(results: dict[str, Any]) -> None:
     typer.echo(f"largest gap found over 1,000 distances, by number of planes: {best}")
 
 
+@app.command(epilog="Example:  ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise")
+def generalise(
+    task: Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")] = "all",
+    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for figures, rows.json and summary.json.")] = Path("out/generalise"),
+    lengths: Annotated[str, typer.Option(help="Tokens of the inputs.")] = "17,33,65,129,257,513,850,1700,3000,5000",
+    samples: Annotated[int, typer.Option(help="Sequences per length and seed.")] = 512,
+    seeds: Annotated[int, typer.Option(help="How many times to draw the sequences, for the spread.")] = 3,
+    share: Annotated[int, typer.Option(help="Sequences behind one front, which is read once for all of them.")] = 32,
+    fillers: Annotated[str, typer.Option(help="Extra targets in front: same, one letter or one token.")] = "same",
+    seed: Seed = 0,
+) -> None:
+    """Accuracy on inputs longer than those of training, beside what short inputs predict. Run it again to go on."""
+    from . import runs
+    from .experiments import generalise as experiment
+    from .models.bundled import bundled_folder
+    from .models.gptj import load_gptj
+    from .report import generalise as figures
+    from .training import trainer
+
+    names = ["number", "letter"] if task == "all" else [task]
+    if model is not None and len(names) > 1:
+        raise ValueError("--model is a model of one task: say which, number or letter")
+    settings = experiment.Settings(tuple(_whole_numbers("--lengths", lengths)), samples, seeds, share, fillers, seed)
+    tasks = {name: trainer.recipe(name).make_task() for name in names}
+    for each in tasks.values():
+        settings.check(each)
+    sources = {name: model or bundled_folder(name) for name in names}
+    models = {name: (load_gptj(sources[name]), tasks[name]) for name in names}
+    shown = {name: "bundled model" if model is None else f"model {_model_name(model)}" for name in names}
+    weights = {name: runs.sha256(source / "model.safetensors") for name, source in sources.items()}
+    config = {"task": task, "models": shown, "weights": weights, **asdict(settings)}
+    folder = runs.new_folder(out)
+    total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
+    rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
+    results: dict[str, Any] = {}
+    files = ["rows.json"]
+    for name, (network, its_task) in models.items():
+        results[name] = {"heads_are": experiment.head_names(network)}
+        results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
+        front = f"front: {experiment.FILLERS[fillers]}"
+        about = f"{name} task, {shown[name]}; {front}; {samples} sequences x {seeds} {'seed' if seeds == 1 else 'seeds'}"
+        files += figures.write_figures(name, results[name], about, folder)
+        _generalise_report(results[name], about)
+    runs.write_summary(folder, "generalise", config, results, files)
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+
+
+def _model_name(folder: Path) -> str:
+    """The run's name for the model of a run folder, which is always called "model"."""
+    path = folder.resolve()
+    return path.parent.name if path.name == "model" else path.name
+
+
+def _generalise_report(results: dict[str, Any], about: str) -> None:
+    curves, hops = results["curves"], [name for name in results["curves"]["measured"] if name != "overall"]
+    kinds = list(curves)
+
+    def cell(kind: str, name: str, at: int) -> str:
+        mean, spread = curves[kind][name]["mean"][at], curves[kind][name]["sd"][at]
+        return f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
+
+    def tokens(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.0f}"
+
+    def times(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}x"
+
+    typer.echo(about)
+    _table(
+        ["tokens", "measured", *hops, *kinds[1:]],
+        [
+            [f"{n:,}", cell(kinds[0], "overall", at)]
+            + [f"{curves[kinds[0]][name]['mean'][at]:.3f}" for name in hops]
+            + [cell(kind, "overall", at) for kind in kinds[1:]]
+            for at, n in enumerate(results["lengths"])
+        ],
+    )
+    lines = [
+        [f"{level}, {name}", tokens(at[kinds[0]])]
+        + [text for kind in kinds[1:] for text in (tokens(at[kind]), times(at[f"{kind} / {kinds[0]}"]))]
+        for level, classes in results["crossings"].items()
+        for name, at in classes.items()
+        if any(value is not None for value in at.values())
+    ]
+    titles = [text for kind in kinds[1:] for text in (f"by {kind}", "over measured")]
+    _table(["accuracy falls to", "at tokens", *titles], lines)
+    simple = results["closed_form"]
+    halves = zip(results["heads_are"], *(simple[f"half_{which}"] for which in ("predicted", "measured")), strict=True)
+    typer.echo(
+        "tokens at which the front has half of a head's attention, by its weight on wrong targets in short inputs alone / "
+        "measured:\n" + ", ".join(f"{head} {tokens(predicted)}/{tokens(measured)}" for head, predicted, measured in halves)
+    )
+    if simple["off"] is not None:
+        typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")
+
+
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
     what: Annotated[str, typer.Argument(help="scores, training or all.")] = "all",

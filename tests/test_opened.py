@@ -30,6 +30,28 @@ def test_behind_a_front_as_in_one_piece(model, length):
     assert torch.allclose(run(model, ids, read_front(model, front)), model(whole)[:, -1], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("window", [7, 9])
+def test_a_front_in_one_piece_is_the_front(model, window):
+    ids = torch.randint(20, (7,))
+    plain, short = read_front(model, ids), read_front(model, ids, window, torch.arange(7))
+    for whole, piece in zip(plain.keys + plain.values, short.keys + short.values, strict=True):
+        assert torch.allclose(whole, piece, rtol=0, atol=1e-12)
+
+
+def test_a_front_in_pieces_holds_short_inputs(model):
+    """Each piece carries what it carries alone, and its keys turn with where they are said to stand."""
+    ids, places = torch.randint(20, (8,)), torch.tensor([5, 6, 7, 5, 6, 7, 5, 6])
+    front = read_front(model, ids, 3, places)
+    assert front.length == 8
+    for start in (0, 3, 6):
+        alone = read_front(model, ids[start : start + 3])
+        for layer, block in enumerate(model.blocks):
+            part = slice(start, start + 3)
+            assert torch.allclose(front.values[layer][:, part], alone.values[layer], rtol=0, atol=1e-12)
+            turned = block.rope.rotate(alone.keys[layer], torch.full((alone.length,), 5))  # 5 further than where it stood
+            assert torch.allclose(front.keys[layer][:, part], turned, rtol=0, atol=1e-12)
+
+
 def test_states_and_weights_are_those_of_the_model(model):
     ids, states, weights = torch.randint(20, (2, 6)), [], []
     run(model, ids, on_weights=lambda _, w: weights.append(w), on_state=lambda _, x: states.append(x))

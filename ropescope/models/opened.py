@@ -36,14 +36,24 @@ class Front:
 
 
 @torch.inference_mode()
-def read_front(model: GPTJ, ids: Int[Tensor, " T"]) -> Front:
-    """Pass tokens through the model once; memory grows with their number and not with its square."""
+def read_front(
+    model: GPTJ, ids: Int[Tensor, " T"], window: int | None = None, positions: Int[Tensor, " T"] | None = None
+) -> Front:
+    """Pass tokens through the model once; memory grows with their number and not with its square.
+
+    With a `window` they pass in pieces of that many tokens, each as if it stood alone at the beginning: so every token carries
+    what it would carry in a short input. `positions` is where the keys stand for those who look at them, one after another
+    unless given.
+    """
+    pieces = F.pad(ids, (0, -len(ids) % window)).view(-1, window) if window else ids[None]
+    places = torch.arange(len(ids)) if positions is None else positions
     keys, values = [], []
-    x = model.embedding(ids[None])
+    x = model.embedding(pieces)
     for block in _blocks(model):
-        _, key, value = _projected(block, block.norm(x))
-        keys.append(block.rope.rotate(key, torch.arange(len(ids)))[0])
-        values.append(value[0])
+        # What fills up the last piece stands behind all tokens, so none of them sees it.
+        key, value = (part.transpose(0, 1).flatten(1, 2)[:, : len(ids)] for part in _projected(block, block.norm(x))[1:])
+        keys.append(block.rope.rotate(key, places))
+        values.append(value)
         x = block(x)
     return Front(tuple(keys), tuple(values))
 

@@ -1,0 +1,310 @@
+"""Length generalisation: accuracy behind a front of extra targets (paper B, figure 5B), and how far short inputs foretell it.
+
+A front adds keys that the model never has to look at. Three kinds of front stand before the same sequences:
+
+    measured          the front itself: the whole sequence, as the model reads it
+    keys and places   the front's tokens carry the keys and values they have in a short input, as they pass through the model
+                      in pieces of the target window's size; they stand where they really are
+    keys alone        the same keys and values, standing where the target window stands
+
+So both predictions know no more of the model than what it does within its training length. "Keys alone" assumes that more
+wrong keys are all there is: each has the logit that a wrong target has at short length, there are more of them, and the gap
+between right and wrong logits no longer keeps them down. "Keys and places" adds what RoPE does to those logits at a distance.
+What still lies between it and "measured" is what a long context does to the tokens of the front themselves: they too look at
+a front, so their keys and values are no longer those of short inputs.
+
+    keys alone → keys and places   rotation at a distance: far keys lose or gain against near ones
+    keys and places → measured     front tokens that have changed
+
+All differences of logits are read from attention weights: the difference of their logarithms is that of the logits.
+
+The simplest prediction needs no model at all, only W, the mean weight on the P - 1 wrong targets of a short input. If every
+key of the front weighs as much as one of them, E keys add W E / (P - 1) to a softmax that summed to one: at E = (P - 1) / W
+the front takes half of the attention and halves all other weights, those ahead on the path too. It can miss on two sides.
+Queries differ: the front takes all from those that are unsure already and little from the others, so a mean W foretells too
+short a length. And a head that tells places apart may let far keys weigh more than near ones did: then W foretells too long
+a length.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..models.gptj import GPTJ
+from ..models.opened import Front, read_front, run
+from ..runs import write_whole
+from ..tasks import LetterTask, MultihopTask, Samples
+
+MEASURED, PLACES, KEYS = KINDS = ("measured", "keys and places", "keys alone")
+FILLERS = {
+    "same": "drawn like those in the window",
+    "one letter": "one letter off the path, any digit",
+    "one token": "one token, repeated",
+}
+LEVELS = (0.9, 0.5)
+SMALLEST = torch.finfo(torch.float32).tiny
+"""Weights below it count as this much, so logits farther apart than 87 count as 87 apart."""
+
+Row = dict[str, Any]
+"""One measurement: task, length, seed, kind; accuracy, per_hop; heads: what `node_weights` gives, per head."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure; data seeds are `seed`, `seed` + 1 and so on."""
+
+    lengths: tuple[int, ...] = (17, 33, 65, 129, 257, 513, 850, 1700, 3000, 5000)
+    samples: int = 512
+    seeds: int = 3
+    share: int = 32
+    """Sequences behind one front: it is read once for all of them."""
+    fillers: str = "same"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "seeds", "share"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.fillers not in FILLERS:
+            raise ValueError(f"fillers must be one of {', '.join(FILLERS)}, not {self.fillers!r}")
+        if list(self.lengths) != sorted(set(self.lengths)):
+            raise ValueError(f"lengths must grow, not {', '.join(map(str, self.lengths))}")
+
+    def check(self, task: MultihopTask) -> None:
+        """Refuse what this task cannot do."""
+        if self.lengths[:1] != (task.length,):
+            raise ValueError(
+                f"lengths must begin with {task.length}, the tokens without a front, from which all others are predicted"
+            )
+        if self.samples < task.hops:
+            raise ValueError(f"samples must be at least {task.hops}, one for each hop count, not {self.samples}")
+        if self.fillers == "one letter" and not isinstance(task, LetterTask):
+            raise ValueError("fillers 'one letter' are for the letter task alone: use 'one token' for others")
+
+
+def generalise(
+    models: Mapping[str, tuple[GPTJ, MultihopTask]], settings: Settings, config: Mapping[str, Any], folder: Path
+) -> Iterator[Row]:
+    """One row after another, for every task, length, seed and kind of front.
+
+    The folder's `rows.json` holds all rows so far, with the `config` they belong to: those found there are not computed again.
+    """
+    for name, (model, task) in models.items():
+        settings.check(task)
+        if model.config.vocab_size != task.vocab_size:
+            raise ValueError(
+                f"the model has a vocabulary of {model.config.vocab_size} tokens and the {name} task one of {task.vocab_size}: "
+                f"give a model trained on this task"
+            )
+    rows = kept_rows(folder, config)
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    for name, (model, task) in models.items():
+        for length, seed, kind in product(settings.lengths, seeds, KINDS):
+            at = {"task": name, "length": length, "seed": seed, "kind": kind}
+            found = next((row for row in rows if at.items() <= row.items()), None)
+            if found is None:
+                found = at | measure(model, task, settings, length, seed, kind)
+                rows.append(found)
+                write_whole(folder / "rows.json", json.dumps({"config": dict(config), "rows": rows}) + "\n")
+            yield found
+
+
+def kept_rows(folder: Path, config: Mapping[str, Any]) -> list[Row]:
+    """What an earlier run of the same config left in the folder; a folder with anything else in it is refused."""
+    path = folder / "rows.json"
+    if not path.exists():
+        if any(not entry.name.startswith(".") for entry in folder.glob("*")):
+            raise ValueError(f"{folder} holds other files but no rows.json: choose another folder for --out")
+        return []
+    try:
+        kept = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): remove it or choose another folder for --out") from None
+    if kept.get("config") != json.loads(json.dumps(dict(config))):
+        raise ValueError(f"{folder} holds rows of other settings or weights: choose another folder for --out")
+    rows: list[Row] = kept["rows"]
+    return rows
+
+
+def groups(task: MultihopTask, settings: Settings, seed: int, extra: int) -> Iterator[Samples]:
+    """The samples of one seed in groups behind one front, with the fillers asked for."""
+    for group in task.behind_one_front(task.sample(settings.samples, seed, extra), settings.share):
+        if extra and settings.fillers != "same":
+            front = group.tokens[0, :extra]
+            # The token nearest to the window is the same at every length, so a longer front only has more of the same.
+            repeated = np.full_like(front, front[-1])
+            if settings.fillers == "one letter" and isinstance(task, LetterTask):
+                repeated += front % task.digits - front[-1] % task.digits
+            group.tokens[:, :extra] = repeated
+        yield group
+
+
+def measure(model: GPTJ, task: MultihopTask, settings: Settings, length: int, seed: int, kind: str) -> Row:
+    """Accuracy, and where heads look from the nodes of paths, behind fronts of one kind."""
+    extra = length - task.length
+    right, hops, nodes = [], [], []
+    for group in groups(task, settings, seed, extra):
+        ids = torch.from_numpy(group.tokens)
+        front = front_of(kind, model, ids[0, :extra], task.targets) if extra else None
+        logits, weights = answers(model, group, front, task.targets)
+        right.append(logits.argmax(-1).numpy() == group.answer)
+        hops.append(group.hops)
+        nodes.append(weights)
+    correct, of_hops = np.concatenate(right), np.concatenate(hops)
+    heads = torch.cat(nodes).flatten(1, 2).double()
+    of_heads = dict(zip(("margin", "front", "ahead", "itself", "targets"), heads.mean(0).T, strict=True))
+    of_heads |= {"margin_low": heads[..., 0].quantile(0.1, 0), "front_high": heads[..., 1].quantile(0.9, 0)}
+    return {
+        "accuracy": float(correct.mean()),
+        "per_hop": [float(correct[of_hops == h].mean()) for h in range(1, task.hops + 1)],
+        "heads": {name: _plain(values.numpy()) for name, values in of_heads.items()},
+    }
+
+
+def front_of(kind: str, model: GPTJ, ids: Int[Tensor, " T"], window: int) -> Front:
+    """What later positions see of the front in each kind."""
+    if kind == MEASURED:
+        return read_front(model, ids)
+    at = torch.arange(len(ids))
+    return read_front(model, ids, window, at if kind == PLACES else len(ids) + at % window)
+
+
+def answers(
+    model: GPTJ, group: Samples, front: Front | None, targets: int
+) -> tuple[Float[Tensor, "B vocabulary"], Float[Tensor, "nodes L H five"]]:
+    """Logits of the answer for a group behind its front, and `node_weights` of every layer."""
+    extra = front.length if front else 0
+    path = torch.from_numpy(group.path[:, : group.hops[0] + 1])
+    looks: list[Tensor] = []
+    logits = run(
+        model,
+        torch.from_numpy(group.tokens[:, extra:]),
+        front,
+        on_weights=lambda _, weights: looks.append(node_weights(weights, path, extra, targets)),
+    )
+    return logits, torch.stack(looks, 1)
+
+
+def node_weights(
+    weights: Float[Tensor, "B H t T"], path: Int[Tensor, "B steps"], extra: int, targets: int
+) -> Float[Tensor, "nodes H five"]:
+    """Where heads look from every node of the paths but their last, one row per node.
+
+    The numbers are: margin, the largest logit of keys ahead on the path minus the largest of keys that are neither ahead nor
+    the node itself; and the weight on the front, on keys ahead, on the node itself, and on wrong keys of the target window.
+    """
+    rows, found = torch.arange(len(path)), []
+    for node in range(path.shape[1] - 1):
+        weight = weights[rows, :, path[:, node] - extra]
+        keys = path[:, None, node:].expand(-1, weight.shape[1], -1)
+        on_path, wrong = weight.gather(-1, keys), weight.scatter(-1, keys, 0)
+        itself, ahead = on_path[..., 0], on_path[..., 1:]
+        best_right, best_wrong = (part.amax(-1).clamp(min=SMALLEST).log() for part in (ahead, wrong))
+        on_front, on_targets = wrong[..., :extra].sum(-1), wrong[..., extra : extra + targets].sum(-1)
+        found.append(torch.stack((best_right - best_wrong, on_front, ahead.sum(-1), itself, on_targets), -1))
+    return torch.cat(found)
+
+
+def summary(rows: Sequence[Row], task: MultihopTask) -> dict[str, Any]:
+    """What the rows of one task say: curves, crossings, heads and the closed form; lists go with the lengths."""
+    lengths = sorted({row["length"] for row in rows})
+    classes = ["overall", *(f"{h}-hop" for h in range(1, task.hops + 1))]
+    curves: dict[str, Any] = {}
+    heads: dict[str, Any] = {}
+    for kind in KINDS:
+        at = [[row for row in rows if row["kind"] == kind and row["length"] == length] for length in lengths]
+        # (length, seed, class): every length has every seed once all rows are there
+        values = np.array([[[row["accuracy"], *row["per_hop"]] for row in same] for same in at])
+        curves[kind] = {
+            name: {"mean": _plain(values[..., n].mean(1)), "sd": _spread(values[..., n])} for n, name in enumerate(classes)
+        }
+        kept = rows[0]["heads"] if kind == MEASURED else ("margin", "front")  # all of it stands in the rows
+        heads[kind] = {key: _plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in kept}
+    return {
+        "lengths": lengths,
+        "curves": curves,
+        "crossings": {str(level): {name: _crossings(lengths, curves, name, level) for name in classes} for level in LEVELS},
+        "mean_distance": {
+            kind: float(np.abs(np.subtract(curves[kind]["overall"]["mean"], curves[MEASURED]["overall"]["mean"])).mean())
+            for kind in (PLACES, KEYS)
+        },
+        "heads": heads,
+        "closed_form": closed_form(lengths, heads[MEASURED]["front"], heads[MEASURED]["targets"][0], task),
+    }
+
+
+def _plain(values: np.ndarray) -> Any:
+    return np.round(values, 6).tolist()
+
+
+def _spread(values: np.ndarray) -> list[float | None]:
+    """Standard deviation over seeds (second axis); one seed has none."""
+    return _plain(values.std(1, ddof=1)) if values.shape[1] > 1 else [None] * len(values)
+
+
+def _crossings(lengths: Sequence[int], curves: Mapping[str, Any], name: str, level: float) -> dict[str, float | None]:
+    """Where each kind crosses the level, and how many times too long or short the predictions are."""
+    at = {kind: crossing(lengths, curves[kind][name]["mean"], level) for kind in KINDS}
+    ratios = {f"{kind} / {MEASURED}": _ratio(at[kind], at[MEASURED]) for kind in (PLACES, KEYS)}
+    return at | ratios
+
+
+def crossing(lengths: Sequence[int], values: Sequence[float], level: float) -> float | None:
+    """The length at which a falling curve first comes down to the level, on straight lines over log length.
+
+    None if it never does, or stands below from the beginning.
+
+    >>> crossing([10, 1000], [1.0, 0.0], 0.5)
+    100.0
+    """
+    below = [n for n, value in enumerate(values) if value <= level]
+    if not below or values[0] < level:
+        return None
+    if below[0] == 0:
+        return float(lengths[0])
+    (start, end), (high, low) = lengths[below[0] - 1 : below[0] + 1], values[below[0] - 1 : below[0] + 1]
+    return round(float(start * (end / start) ** ((high - level) / (high - low))), 3)
+
+
+def _ratio(predicted: float | None, measured: float | None) -> float | None:
+    return None if predicted is None or measured is None else round(predicted / measured, 4)
+
+
+def closed_form(
+    lengths: Sequence[int], front: Sequence[Sequence[float]], wrong: Sequence[float], task: MultihopTask
+) -> dict[str, Any]:
+    """Per head: the length at which the front should take half of its attention, by short inputs alone, and where it does.
+
+    `front` is what it takes, by length and head, and `wrong` the weight on wrong targets without a front. `off` is how many
+    times too long or short the predicted lengths are (geometric mean over heads that have both), `spread` the factor by which
+    heads differ from that.
+    """
+    predicted = [task.length + (task.targets - 1) / weight if weight > 0 else None for weight in wrong]
+    measured = [crossing(lengths, [1 - share for share in of_head], 0.5) for of_head in zip(*front, strict=True)]
+    ratios = [_ratio(p, m) for p, m in zip(predicted, measured, strict=True)]
+    logs = [math.log(ratio) for ratio in ratios if ratio is not None]
+    return {
+        "wrong_target_weight": list(wrong),
+        "half_predicted": [None if p is None else round(p, 1) for p in predicted],
+        "half_measured": measured,
+        "ratio": ratios,
+        "off": round(math.exp(np.mean(logs)), 4) if logs else None,
+        "spread": round(math.exp(np.std(logs)), 4) if logs else None,
+    }
+
+
+def head_names(model: GPTJ) -> list[str]:
+    """Names in the order of the lists per head: L3, or L3H0 where layers have several."""
+    layers, heads = model.config.layers, model.config.heads
+    return [f"L{layer}" if heads == 1 else f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]

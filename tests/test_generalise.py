@@ -1,0 +1,250 @@
+"""Length generalisation: fronts change nothing but the cost, runs resume, and curves are read rightly."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_cli import check_summary, run
+
+import ropescope as rs
+from ropescope import cli
+from ropescope.experiments import generalise as experiment
+from ropescope.experiments.generalise import KINDS, Settings, crossing
+from ropescope.models.gptj import GPTJ, GPTJConfig, save_gptj
+from ropescope.models.opened import read_front
+from ropescope.tasks import LetterTask, NumberTask
+
+TASKS = {"number": NumberTask(), "letter": LetterTask()}
+SMALL = Settings((17, 33), samples=16, seeds=2, share=3)
+
+
+def small_model(task, heads: int = 1) -> GPTJ:
+    torch.manual_seed(0)
+    return GPTJ(GPTJConfig(task.vocab_size, layers=2, heads=heads, width=16, mlp_width=24)).eval()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_fronts_give_what_plain_runs_give(name):
+    task, model, settings = TASKS[name], rs.bundled(name), Settings((17, 65), samples=64, seeds=1, share=8)
+    right = []
+    for group in experiment.groups(task, settings, 3, extra=48):
+        ids = torch.from_numpy(group.tokens)
+        logits, _ = experiment.answers(model, group, read_front(model, ids[0, :48]), task.targets)
+        with torch.inference_mode():
+            plain = model(ids, last_only=True)[:, 0]
+        assert torch.allclose(logits, plain, rtol=1e-4, atol=1e-3)
+        assert torch.equal(logits.argmax(-1), plain.argmax(-1))
+        right += (plain.argmax(-1).numpy() == group.answer).tolist()
+    assert len(right) == 64
+    assert experiment.measure(model, task, settings, 65, 3, "measured")["accuracy"] == np.mean(right)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_predictions_start_where_measuring_does(name):
+    task = TASKS[name]
+    measured, *predicted = (experiment.measure(small_model(task), task, SMALL, 17, 0, kind) for kind in KINDS)
+    assert predicted == [measured, measured]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_front_of_one_window_is_predicted_exactly(kind):
+    """Its tokens see what they see in a short input; standing where the window stands they have other keys."""
+    task = TASKS["letter"]
+    measured, predicted = (experiment.measure(rs.bundled("letter"), task, SMALL, 25, 0, k)["heads"] for k in (KINDS[0], kind))
+    same = np.allclose(measured["front"], predicted["front"], rtol=0, atol=1e-5)
+    assert same == (kind == "keys and places")
+
+
+@pytest.mark.parametrize(
+    ("name", "fillers"), [(n, f) for n in TASKS for f in experiment.FILLERS if (n, f) != ("number", "one letter")]
+)
+def test_fillers_keep_the_path(name, fillers):
+    task, seen = TASKS[name], 0
+    for group in experiment.groups(task, replace(SMALL, fillers=fillers), 0, extra=40):
+        solved = task.solve(group.tokens)
+        np.testing.assert_array_equal(solved.answer, group.answer)
+        np.testing.assert_array_equal(solved.path, group.path)
+        front, seen = group.tokens[:, :40], seen + len(group)
+        assert (front == front[0]).all()
+        assert (front < task.answers).all()
+        names = set(task.decode(front[0]))
+        if fillers == "one token":
+            assert len(names) == 1
+        elif fillers == "one letter":
+            assert len({pair[0] for pair in names}) == 1
+            assert len(names) > 3
+        else:
+            assert len({pair[0] for pair in names}) > 1
+    assert seen == SMALL.samples
+
+
+def test_weights_and_margins_are_those_of_the_model():
+    """By hand, from the weights of one layer on one input."""
+    weights = torch.tensor([0.05, 0.1, 0.4, 0.2, 0.25]).expand(1, 1, 3, 5)  # two keys of front, two targets, the query
+    margin, front, ahead, itself, targets = experiment.node_weights(weights, torch.tensor([[4, 2]]), 2, 2)[0, 0]
+    assert float(margin) == pytest.approx(np.log(0.4 / 0.2))
+    assert (float(front), float(ahead)) == pytest.approx((0.15, 0.4))
+    assert (float(itself), float(targets)) == pytest.approx((0.25, 0.2))
+
+
+def test_several_heads_have_names_and_numbers():
+    task = TASKS["number"]
+    model = small_model(task, heads=2)
+    row = experiment.measure(model, task, SMALL, 33, 0, "measured")
+    assert experiment.head_names(model) == ["L0H0", "L0H1", "L1H0", "L1H1"]
+    assert all(len(values) == 4 for values in row["heads"].values())
+
+
+def test_crossings_on_straight_lines():
+    assert crossing([10, 1000], [1.0, 0.0], 0.5) == pytest.approx(100)
+    assert crossing([10, 100, 1000], [1.0, 0.95, 0.85], 0.9) == pytest.approx(10**2.5, abs=1e-3)
+    assert crossing([17, 33, 65], [1.0, 0.9, 0.5], 0.9) == 33
+    assert crossing([17, 33], [0.5, 0.2], 0.5) == 17
+    assert crossing([17, 33, 65], [1.0, 0.4, 0.6], 0.5) < 33  # the first time counts
+    assert crossing([17, 33], [1.0, 0.91], 0.9) is None
+    assert crossing([17, 33], [0.8, 0.7], 0.9) is None
+
+
+def hand_made(kind: str, length: int, seed: int, accuracy: float) -> dict:
+    heads = {key: [0.0] for key in ("margin", "margin_low", "front_high", "ahead", "itself")}
+    heads |= {"targets": [0.07], "front": [(length - 17) / (length - 17 + 100)]}
+    at = {"task": "letter", "length": length, "seed": seed, "kind": kind}
+    return at | {"accuracy": accuracy, "per_hop": [accuracy] * 4, "heads": heads}
+
+
+def test_summary_of_hand_made_rows():
+    curves = {"measured": [1.0, 0.8, 0.2], "keys and places": [1.0, 0.9, 0.3], "keys alone": [1.0, 1.0, 1.0]}
+    rows = [
+        hand_made(kind, n, seed, value + shift)
+        for kind, values in curves.items()
+        for n, value in zip((17, 170, 1700), values, strict=True)
+        for seed, shift in ((0, 0.01), (1, -0.01))
+    ]
+    found = experiment.summary(rows, TASKS["letter"])
+    assert found["curves"]["measured"]["overall"]["mean"] == pytest.approx([1.0, 0.8, 0.2])
+    assert found["curves"]["measured"]["2-hop"]["sd"] == pytest.approx([0.01 * 2**0.5] * 3, abs=1e-5)
+    half = found["crossings"]["0.5"]["overall"]
+    assert half["measured"] == pytest.approx(170 * 10**0.5, rel=1e-4)
+    assert half["keys and places / measured"] == pytest.approx(10 ** (2 / 3 - 0.5), rel=1e-3)
+    assert half["keys alone"] is None
+    assert half["keys alone / measured"] is None
+    assert found["mean_distance"]["keys and places"] == pytest.approx(0.2 / 3)
+    # Seven wrong targets share 0.07, so a hundred keys of front weigh as much as all the rest.
+    assert found["closed_form"]["half_predicted"] == [117.0]
+    assert 17 < found["closed_form"]["half_measured"][0] < 170
+    json.dumps(found, allow_nan=False)
+    assert experiment.summary(rows[::2], TASKS["letter"])["curves"]["measured"]["overall"]["sd"] == [None] * 3
+
+
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
+    models = {"letter": (small_model(TASKS["letter"]), TASKS["letter"])}
+    config = {"weights": "of the small model", "lengths": (17, 33)}
+    whole = list(experiment.generalise(models, SMALL, config, tmp_path / "whole"))
+    assert len(whole) == 2 * 2 * 3
+
+    stopped = experiment.generalise(models, SMALL, config, tmp_path / "part")
+    for _ in range(5):
+        next(stopped)
+    computed, measure = [], experiment.measure
+
+    def counting(*arguments):
+        computed.append(arguments[3:])
+        return measure(*arguments)
+
+    monkeypatch.setattr(experiment, "measure", counting)
+    assert list(experiment.generalise(models, SMALL, config, tmp_path / "part")) == whole
+    assert len(computed) == len(whole) - 5
+    assert list(experiment.generalise(models, SMALL, config, tmp_path / "part")) == whole
+    assert len(computed) == len(whole) - 5
+    assert (tmp_path / "part" / "rows.json").read_bytes() == (tmp_path / "whole" / "rows.json").read_bytes()
+
+
+def test_foreign_folders_are_refused(tmp_path):
+    assert experiment.kept_rows(tmp_path, {"seed": 0}) == []
+    (tmp_path / "rows.json").write_text('{"config": {"seed": 1}, "rows": []}')
+    with pytest.raises(ValueError, match="rows of other settings or weights"):
+        experiment.kept_rows(tmp_path, {"seed": 0})
+    (tmp_path / "rows.json").write_text('{"config": {"se')
+    with pytest.raises(ValueError, match="damaged"):
+        experiment.kept_rows(tmp_path, {"seed": 0})
+    (tmp_path / "rows.json").rename(tmp_path / "other.txt")
+    with pytest.raises(ValueError, match="holds other files"):
+        experiment.kept_rows(tmp_path, {"seed": 0})
+
+
+def test_the_command(tmp_path):
+    model, out = tmp_path / "run" / "model", tmp_path / "out"
+    save_gptj(small_model(TASKS["letter"]), model)
+    sizes = {"lengths": "17,40", "samples": 8, "seeds": 2, "share": 2, "fillers": "one letter"}
+    options = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
+    done = run("generalise", "letter", "--model", str(model), "--out", str(out), *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    summary = check_summary(out, "generalise")
+    assert set(summary["sha256"]) == {"rows.json", "letter.html", "letter.png"}
+    assert summary["config"]["fillers"] == "one letter"
+    assert summary["config"]["models"] == {"letter": "model run"}
+    assert summary["results"]["letter"]["lengths"] == [17, 40]
+    assert len(summary["results"]["letter"]["heads"]["measured"]["margin"][1]) == 2
+    assert "one letter off the path" in done.stdout
+    assert "keys and places" in done.stdout
+    assert (out / "letter.png").read_bytes().startswith(b"\x89PNG")
+    assert "<script src=" not in (out / "letter.html").read_text()
+
+    # From here on in this process, which has loaded everything already.
+    before = (out / "rows.json").stat().st_mtime_ns
+    cli.generalise("letter", model, out, **sizes)
+    assert (out / "rows.json").stat().st_mtime_ns == before, "nothing is computed again"
+    with pytest.raises(ValueError, match="rows of other settings or weights"):
+        cli.generalise("letter", model, out, **sizes, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "says"),
+    [
+        ("word", {}, "task must be one of number, letter"),
+        ("number", {"lengths": "17,many"}, "--lengths must be whole numbers"),
+        ("number", {"lengths": "33,65"}, "lengths must begin with 17"),
+        ("number", {"lengths": "17,65,33"}, "lengths must grow"),
+        ("number", {"samples": 3}, "samples must be at least 4"),
+        ("number", {"seeds": 0}, "seeds must be at least 1"),
+        ("all", {"fillers": "one letter"}, "for the letter task alone"),
+        ("all", {"fillers": "none"}, "fillers must be one of same, one letter, one token"),
+        ("all", {"model": Path("somewhere")}, "say which, number or letter"),
+        ("number", {"model": Path("/dev/null")}, "holds no model"),
+        ("number", {"out": Path("/dev/null/x")}, "cannot be written to"),
+    ],
+)
+def test_bad_input(task, options, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        cli.generalise(task, **({"out": tmp_path} | options))
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_is_one_sentence_on_the_command_line(tmp_path):
+    done = run("generalise", "number", "--lengths", "33", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith("ropescope: lengths must begin with 17")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_model_of_another_task_is_refused(tmp_path):
+    models = {"letter": (small_model(TASKS["number"]), TASKS["letter"])}
+    with pytest.raises(ValueError, match="vocabulary"):
+        next(experiment.generalise(models, SMALL, {}, tmp_path))
+
+
+def test_help_names_an_example_and_imports_nothing_heavy():
+    code = (
+        "import sys; from ropescope.cli import app\n"
+        "try:\n    app(['generalise', '--help'])\nfinally:\n    print('MODULES', *sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    text, modules = out.split("MODULES")
+    assert "Example:" in text
+    assert not {"torch", "numpy", "altair"} & set(modules.split())
