@@ -93,7 +93,7 @@ def demo(
 def train(
     task: Annotated[str, typer.Argument(help="number or letter.")],
     out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/TASK-SEED]")] = None,
-    preset: Annotated[str, typer.Option(help="Recipe to start from: paper.")] = "paper",
+    preset: Annotated[str, typer.Option(help="Recipe to start from: paper, or quick (two hops, four layers).")] = "paper",
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one entry of the recipe, as in steps=500; repeat it.")
     ] = None,
@@ -362,7 +362,7 @@ def _model_name(folder: Path) -> str:
 
 def _generalise_report(results: dict[str, Any], about: str) -> None:
     curves, hops = results["curves"], [name for name in results["curves"]["measured"] if name != "overall"]
-    kinds = list(curves)
+    kinds, predicted = list(curves), list(results["mean_distance"])
 
     def cell(kind: str, name: str, at: int) -> str:
         mean, spread = curves[kind][name]["mean"][at], curves[kind][name]["sd"][at]
@@ -386,18 +386,19 @@ def _generalise_report(results: dict[str, Any], about: str) -> None:
     )
     lines = [
         [f"{level}, {name}", tokens(at[kinds[0]])]
-        + [text for kind in kinds[1:] for text in (tokens(at[kind]), times(at[f"{kind} / {kinds[0]}"]))]
+        + [text for kind in predicted for text in (tokens(at[kind]), times(at[f"{kind} / {kinds[0]}"]))]
+        + [tokens(at[kind]) for kind in kinds[1:] if kind not in predicted]
         for level, classes in results["crossings"].items()
         for name, at in classes.items()
         if any(value is not None for value in at.values())
     ]
-    titles = [text for kind in kinds[1:] for text in (f"by {kind}", "over measured")]
-    _table(["accuracy falls to", "at tokens", *titles], lines)
+    titles = [text for kind in predicted for text in (f"by {kind}", "over measured")]
+    _table(["accuracy falls to", "at tokens", *titles, *(kind for kind in kinds[1:] if kind not in predicted)], lines)
     simple = results["closed_form"]
     halves = zip(results["heads_are"], *(simple[f"half_{which}"] for which in ("predicted", "measured")), strict=True)
     typer.echo(
         "tokens at which the front has half of a head's attention, by its weight on wrong targets in short inputs alone / "
-        "measured:\n" + ", ".join(f"{head} {tokens(predicted)}/{tokens(measured)}" for head, predicted, measured in halves)
+        "measured:\n" + ", ".join(f"{head} {tokens(said)}/{tokens(measured)}" for head, said, measured in halves)
     )
     if simple["off"] is not None:
         typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")

@@ -116,7 +116,7 @@ def test_bench(tmp_path):
         (["bench", "--samples", "1"], "--samples must be at least 200"),
         (["bench", "--out", "/dev/null/x"], "cannot be written to"),
         (["train", "word"], "task must be one of number, letter"),
-        (["train", "number", "--preset", "huge"], "preset must be one of paper"),
+        (["train", "number", "--preset", "huge"], "preset must be one of paper, quick"),
         (["train", "number", "--set", "steps"], "--set steps must be NAME=VALUE"),
         (["train", "number", "--set", "speed=3"], "--set speed is not an entry of the recipe"),
         (["train", "number", "--set", "batch=0"], "batch must be at least 1"),

@@ -11,6 +11,7 @@ from transformers import GPTJForCausalLM
 
 import ropescope as rs
 from ropescope.experiments.bench import rerun_scores
+from ropescope.models import gptj
 from ropescope.models.gptj import load_gptj, save_gptj
 
 ROPES = [None, rs.Rope(16, rotary_dim=8, pairing="interleaved"), rs.Rope(16, rotary_dim=0), rs.Rope(16, base=100.0)]
@@ -188,3 +189,24 @@ def test_folders_that_are_no_model_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(settings | {"model_type": "llama"}))
     with pytest.raises(ValueError, match="type 'llama'"):
         load_gptj(tmp_path)
+
+
+def test_sharpened_model_scales_logits_with_length(tmp_path):
+    """Up to its length nothing changes; beyond it the logits of a query that sees n keys grow by log n / log length."""
+    torch.manual_seed(1)
+    model = rs.GPTJ(rs.GPTJConfig(20, layers=1, width=8, mlp_width=8)).double().eval()
+    for weight in model.parameters():
+        weight.data += torch.randn_like(weight)
+    sharp = gptj.sharpened(model, 4)
+    ids = torch.randint(20, (2, 7))
+    assert torch.allclose(sharp(ids)[:, :4], model(ids)[:, :4])
+    assert not torch.allclose(sharp(ids)[:, 4:], model(ids)[:, 4:])
+    seen = {}
+    for name, network in (("plain", model), ("sharp", sharp)):
+        network(ids, on_heads=lambda _, heads, name=name: seen.setdefault(name, rs.layer_logits(heads)))
+    assert torch.allclose(seen["sharp"], seen["plain"] * math.log(7) / math.log(4))
+    save_gptj(sharp, tmp_path)
+    assert torch.equal(load_gptj(tmp_path)(ids), sharp(ids))
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "ropescope_gptj"
+    with pytest.raises(ValueError, match="log_length must be at least 2"):
+        gptj.sharpened(model, 1)

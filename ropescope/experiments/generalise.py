@@ -1,11 +1,12 @@
 """Length generalisation: accuracy behind a front of extra targets (paper B, figure 5B), and how far short inputs foretell it.
 
-A front adds keys that the model never has to look at. Three kinds of front stand before the same sequences:
+A front adds keys that the model never has to look at. Fronts of several kinds stand before the same sequences:
 
     measured          the front itself: the whole sequence, as the model reads it
     keys and places   the front's tokens carry the keys and values they have in a short input, as they pass through the model
                       in pieces of the target window's size; they stand where they really are
     keys alone        the same keys and values, standing where the target window stands
+    sharpened         the front itself, but a query that sees n keys has its logits multiplied by log n / log 17
 
 So both predictions know no more of the model than what it does within its training length. "Keys alone" assumes that more
 wrong keys are all there is: each has the logit that a wrong target has at short length, there are more of them, and the gap
@@ -15,6 +16,10 @@ a front, so their keys and values are no longer those of short inputs.
 
     keys alone → keys and places   rotation at a distance: far keys lose or gain against near ones
     keys and places → measured     front tokens that have changed
+
+"Sharpened" is the test of the explanation. If a head keeps its gap at every length and only the number of keys wears it down,
+logits that grow with log n bring its accuracy back; if the gap itself falls, as it must where places are told apart by
+rotation (`theory.index_bound`), they cannot.
 
 All differences of logits are read from attention weights: the difference of their logarithms is that of the logits.
 
@@ -41,12 +46,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.gptj import GPTJ
+from ..models.gptj import GPTJ, sharpened
 from ..models.opened import Front, read_front, run
 from ..runs import write_whole
 from ..tasks import LetterTask, MultihopTask, Samples
 
-MEASURED, PLACES, KEYS = KINDS = ("measured", "keys and places", "keys alone")
+MEASURED, PLACES, KEYS, SHARP = KINDS = ("measured", "keys and places", "keys alone", "sharpened")
 FILLERS = {
     "same": "drawn like those in the window",
     "one letter": "one letter off the path, any digit",
@@ -153,6 +158,8 @@ def groups(task: MultihopTask, settings: Settings, seed: int, extra: int) -> Ite
 def measure(model: GPTJ, task: MultihopTask, settings: Settings, length: int, seed: int, kind: str) -> Row:
     """Accuracy, and where heads look from the nodes of paths, behind fronts of one kind."""
     extra = length - task.length
+    if kind == SHARP:
+        model = sharpened(model, task.length)
     right, hops, nodes = [], [], []
     for group in groups(task, settings, seed, extra):
         ids = torch.from_numpy(group.tokens)
@@ -174,7 +181,7 @@ def measure(model: GPTJ, task: MultihopTask, settings: Settings, length: int, se
 
 def front_of(kind: str, model: GPTJ, ids: Int[Tensor, " T"], window: int) -> Front:
     """What later positions see of the front in each kind."""
-    if kind == MEASURED:
+    if kind in (MEASURED, SHARP):
         return read_front(model, ids)
     at = torch.arange(len(ids))
     return read_front(model, ids, window, at if kind == PLACES else len(ids) + at % window)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class GPTJConfig:
     """Sizes of a model; the defaults are those of the number and letter tasks.
 
     `rope` is one rotation for all layers or one per layer: choose planes, or give the last layers none (NoPE).
+    With a `log_length`, a query that sees n keys, more than that, has its logits multiplied by log n / log `log_length`: a lead
+    that is enough among few keys then stays enough among many.
     """
 
     vocab_size: int
@@ -41,8 +43,11 @@ class GPTJConfig:
     mlp_width: int = 512
     rope: Rope | tuple[Rope, ...] | None = None
     dropout: float = 0.1
+    log_length: int | None = None
 
     def __post_init__(self) -> None:
+        if self.log_length is not None and self.log_length < 2:
+            raise ValueError(f"log_length must be at least 2, not {self.log_length}")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
         object.__setattr__(self, "rope", self.ropes)  # so that equal models have equal settings
@@ -70,7 +75,7 @@ class Block(nn.Module):
 
     def __init__(self, config: GPTJConfig, rope: Rope) -> None:
         super().__init__()
-        self.rope, self.heads, self.dropout = rope, config.heads, config.dropout
+        self.rope, self.heads, self.dropout, self.log_length = rope, config.heads, config.dropout, config.log_length
         self.norm = nn.LayerNorm(config.width)
         self.query, self.key, self.value, self.out = (nn.Linear(config.width, config.width, bias=False) for _ in range(4))
         self.expand, self.contract = nn.Linear(config.width, config.mlp_width), nn.Linear(config.mlp_width, config.width)
@@ -79,12 +84,10 @@ class Block(nn.Module):
         self, x: Float[Tensor, "B T width"], number: int = 0, on_heads: OnHeads | None = None
     ) -> Float[Tensor, "B T width"]:
         normed = self.norm(x)
-        queries, keys, values = (
-            project(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2) for project in (self.query, self.key, self.value)
-        )
+        positions = torch.arange(x.shape[1], device=x.device)
+        queries, keys, values = self.project(normed, positions)
         if on_heads is not None:
             on_heads(number, Heads(queries, keys, self.rope, scale=1 / math.sqrt(self.rope.head_dim)))
-        positions = torch.arange(x.shape[1], device=x.device)
         dropout = self.dropout if self.training else 0.0
         attended = F.scaled_dot_product_attention(
             self.rope.rotate(queries, positions), self.rope.rotate(keys, positions), values, dropout_p=dropout, is_causal=True
@@ -92,6 +95,18 @@ class Block(nn.Module):
         attention = self.out(attended.transpose(1, 2).flatten(-2))
         mlp = self.contract(F.gelu(self.expand(normed), approximate="tanh"))
         return x + F.dropout(attention, dropout) + F.dropout(mlp, dropout)
+
+    def project(
+        self, normed: Float[Tensor, "B T width"], positions: Int[Tensor, " T"]
+    ) -> tuple[Float[Tensor, "B H T d"], Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]]:
+        """Queries, keys and values, not yet rotated."""
+        queries, keys, values = (
+            linear(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (self.query, self.key, self.value)
+        )
+        if self.log_length is not None:
+            factor = ((positions + 1).double().log() / math.log(self.log_length)).clamp(min=1)
+            queries = queries * factor[:, None].to(queries.dtype)
+        return queries, keys, values
 
 
 class GPTJ(nn.Module):
@@ -126,6 +141,13 @@ class GPTJ(nn.Module):
         return logits
 
 
+def sharpened(model: GPTJ, length: int) -> GPTJ:
+    """The same weights, in evaluation mode, with logits that grow with the length of inputs from `length` on."""
+    sharp = GPTJ(replace(model.config, log_length=length)).to(model.readout.weight.dtype)
+    sharp.load_state_dict(model.state_dict())
+    return sharp.eval()
+
+
 # Our names and those of transformers.
 _OUTSIDE = {"embedding": "transformer.wte", "norm": "transformer.ln_f", "readout": "lm_head"}
 _IN_BLOCK = {
@@ -152,12 +174,12 @@ def _their_name(ours: str) -> str:
 def save_gptj(model: GPTJ, folder: Path) -> list[str]:
     """Write a folder that `transformers` opens too; returns the names of its files.
 
-    A rotation that the GPT-J of `transformers` does not know goes under a model type of our own, so that it cannot be opened
-    with a wrong one.
+    A rotation or scale that the GPT-J of `transformers` does not know goes under a model type of our own, so that it cannot
+    be opened with a wrong one.
     """
     config = model.config
     plain = Rope(config.head_dim, rotary_dim=config.ropes[0].rotary_dim, pairing="interleaved")
-    known = all(rope == plain for rope in config.ropes) and plain.rotary_dim > 0
+    known = all(rope == plain for rope in config.ropes) and plain.rotary_dim > 0 and config.log_length is None
     settings: dict[str, Any] = {
         "architectures": ["GPTJForCausalLM"] if known else [],
         "model_type": "gptj" if known else "ropescope_gptj",
@@ -178,6 +200,7 @@ def save_gptj(model: GPTJ, folder: Path) -> list[str]:
         "dtype": str(model.readout.weight.dtype).removeprefix("torch."),
     }
     if not known:
+        settings["log_length"] = config.log_length
         settings["ropes"] = [{"frequencies": rope.frequencies, "pairing": rope.pairing} for rope in config.ropes]
     weights = {_their_name(name): tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     write_whole(folder / "model.safetensors", save(weights, metadata={"format": "pt"}))
@@ -210,6 +233,7 @@ def load_gptj(folder: Path) -> GPTJ:
         mlp_width=settings.get("n_inner") or 4 * width,
         rope=ropes,
         dropout=settings.get("resid_pdrop", 0.0),
+        log_length=settings.get("log_length"),
     )
     dtype = weights["lm_head.weight"].dtype
     model = GPTJ(config).to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)

@@ -47,11 +47,12 @@ def read_front(
     """
     pieces = F.pad(ids, (0, -len(ids) % window)).view(-1, window) if window else ids[None]
     places = torch.arange(len(ids)) if positions is None else positions
+    own = torch.arange(pieces.shape[1])
     keys, values = [], []
     x = model.embedding(pieces)
     for block in _blocks(model):
         # What fills up the last piece stands behind all tokens, so none of them sees it.
-        key, value = (part.transpose(0, 1).flatten(1, 2)[:, : len(ids)] for part in _projected(block, block.norm(x))[1:])
+        key, value = (part.transpose(0, 1).flatten(1, 2)[:, : len(ids)] for part in block.project(block.norm(x), own)[1:])
         keys.append(block.rope.rotate(key, places))
         values.append(value)
         x = block(x)
@@ -75,7 +76,7 @@ def run(
         if on_state is not None:
             on_state(number, x)
         normed = block.norm(x)
-        query, key, value = _projected(block, normed)
+        query, key, value = block.project(normed, positions)
         query = block.rope.rotate(query, positions) * block.rope.head_dim**-0.5
         logits = query @ block.rope.rotate(key, positions).mT
         if front is not None:
@@ -103,10 +104,3 @@ def read_out(model: GPTJ, state: Float[Tensor, "*batch width"]) -> Float[Tensor,
 
 def _blocks(model: GPTJ) -> list[Block]:
     return [block for block in model.blocks if isinstance(block, Block)]
-
-
-def _projected(block: Block, normed: Float[Tensor, "B T width"]) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = (
-        project(normed).unflatten(-1, (block.heads, -1)).transpose(1, 2) for project in (block.query, block.key, block.value)
-    )
-    return query, key, value

@@ -15,6 +15,7 @@ LINES = {
     "measured": ("measured", "#000000", [1, 0]),
     "keys and places": ("predicted: keys and places", COLOURS["positional"], [7, 3]),
     "keys alone": ("predicted: keys alone", COLOURS["symbolic"], [2, 3]),
+    "sharpened": ("measured, logits x log n / log 17", "#CC79A7", [8, 2, 2, 2]),
 }
 PAPER_NAME = "paper B, approximate"
 PAPER = {"letter": {850: 0.9, 3000: 0.65, 5000: 0.5}, "number": {250: 0.5, 1000: 0.2, 3000: 0.04}}
