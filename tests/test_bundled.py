@@ -1,6 +1,7 @@
 """The models that come with the package do what is said of them."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,16 @@ from ropescope.experiments.dynamics import dynamics
 from ropescope.models.bundled import FOLDER, bundled_folder
 from ropescope.runs import read_trajectory, sha256
 from ropescope.tasks import LetterTask, NumberTask
-from ropescope.training.trainer import evaluate
+from ropescope.training.trainer import evaluate, recipe
 
 RESULTS = Path(__file__).parents[1] / "results"
 TASKS = {"number": NumberTask(), "letter": LetterTask()}
+RUNS = [f"{task}-{seed}" for task in TASKS for seed in (0, 1, 2)]
+
+
+def source_of(name: str) -> dict[str, str]:
+    found: dict[str, str] = json.loads((bundled_folder(name) / "source.json").read_text())
+    return found
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -39,7 +46,7 @@ def test_transformers_opens_them_and_agrees(name):
 @pytest.mark.parametrize("name", TASKS)
 def test_their_heads_are_those_of_the_recorded_run(name):
     """Scores of the stored weights, on other inputs than the watcher's, against the last row of the history."""
-    run = read_trajectory(RESULTS / f"{name}-0")
+    run = read_trajectory(RESULTS.parent / source_of(name)["run"])
     found: list[torch.Tensor] = []
     with torch.inference_mode():
         ids = torch.from_numpy(TASKS[name].sample(256, seed=99).tokens)
@@ -54,19 +61,29 @@ def test_their_heads_are_those_of_the_recorded_run(name):
 def test_they_are_small_and_the_weights_of_the_recorded_runs():
     assert sum(path.stat().st_size for path in FOLDER.rglob("*")) <= 12_000_000
     for name in TASKS:
-        source = json.loads((bundled_folder(name) / "source.json").read_text())
+        source = source_of(name)
         assert source["half_precision_sha256"] == sha256(bundled_folder(name) / "model.safetensors")
-        summary = json.loads((RESULTS / f"{name}-0" / "summary.json").read_text())
+        summary = json.loads((RESULTS.parent / source["run"] / "summary.json").read_text())
         assert source["single_precision_sha256"] == summary["sha256"]["model/model.safetensors"]
-        assert summary["sha256"]["history.safetensors"] == sha256(RESULTS / f"{name}-0" / "history.safetensors")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_recorded_runs_are_whole_and_solve_their_task(run):
+    """Preset paper, its own seed, the history that its summary names, test accuracy of at least 0.995 at every hop count."""
+    task, seed = run.split("-")
+    config = json.loads((RESULTS / run / "config.json").read_text())
+    assert config == json.loads(json.dumps(asdict(recipe(task, "paper", int(seed)))))
+    summary = json.loads((RESULTS / run / "summary.json").read_text())
+    assert summary["config"] == config
+    assert summary["sha256"]["history.safetensors"] == sha256(RESULTS / run / "history.safetensors")
+    assert min(summary["results"]["test_accuracy"].values()) >= 0.995
 
 
 def test_the_recorded_dynamics_are_recomputed_from_the_histories():
     recorded = json.loads((RESULTS / "dynamics" / "summary.json").read_text())["results"]
-    for name in TASKS:
-        again = json.loads(json.dumps(dynamics(read_trajectory(RESULTS / f"{name}-0"))))
-        assert again["learned_at"] == recorded[f"{name}-0"]["learned_at"]
-        assert again["purity"] == recorded[f"{name}-0"]["purity"]
+    assert list(recorded) == RUNS
+    for run in RUNS:
+        assert json.loads(json.dumps(dynamics(read_trajectory(RESULTS / run)))) == recorded[run]
 
 
 def test_an_unknown_name_is_refused():

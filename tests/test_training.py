@@ -17,6 +17,7 @@ import torch
 import ropescope as rs
 from ropescope.experiments.bench_training import plain_letter, plain_number
 from ropescope.models.gptj import load_gptj
+from ropescope.runs import read_trajectory
 from ropescope.tasks import LetterTask, NumberTask
 from ropescope.training import trainer
 from ropescope.training.trainer import History, Recipe, batch_rows, evaluate, probe_of, train
@@ -175,3 +176,15 @@ def test_a_damaged_checkpoint_is_never_used(undisturbed, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes((undisturbed / "checkpoint.safetensors").read_bytes()[:-50])
     with pytest.raises(ValueError, match="damaged checkpoint"):
         train(SMALL, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(("task", "kinds"), [("number", {"positional", "symbolic"}), ("letter", {"symbolic"})])
+def test_preset_quick_shows_pure_heads_forming(task, kinds, tmp_path):
+    """It starts with none, ends with the task solved and pure heads of just the kinds that the task calls for."""
+    recipe = trainer.recipe(task, "quick")
+    results = train(recipe, tmp_path)
+    assert min(results["test_accuracy"].values()) > 0.99
+    run = read_trajectory(tmp_path)
+    first, last = (rs.purity(run.measures["positional"][at], run.measures["symbolic"][at]) for at in (0, -1))
+    assert not first.any()
+    assert {name for name, kind in (("positional", 1), ("symbolic", -1)) if (last == kind).any()} == kinds
