@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropescope import bundled, counterfactual_logits, logit_factors
+from ropescope import bundled, counterfactual_logits, logit_factors, margin
 from ropescope.experiments import mechanisms as experiment
 from ropescope.measures.planes import mean_plane, plane_use, planes_in_use
 from ropescope.models.gptj import GPTJ, GPTJConfig
@@ -142,6 +142,26 @@ def test_mean_plane_and_planes_in_use():
     assert mean_plane(one) == 10  # counted from 1
     assert planes_in_use(one) == 1
     assert mean_plane(torch.tensor([-5.0, 1.0, 1.0])) == 2.5
+
+
+def test_place_gaps_are_margins_among_equal_keys():
+    """Recomputed for one layer from rotated vectors, place by place."""
+    model, task = bundled("number"), NumberTask()
+    samples = task.sample(24, seed=4)
+    found = experiment.place_gaps(model, task, samples, [2], reach=(17, 40))["L2"]["gap"]
+    caught = {}
+    model(torch.from_numpy(samples.tokens), on_heads=lambda n, heads: caught.setdefault(n, heads))
+    heads = caught[2]
+    key = heads.keys[:, 0][torch.from_numpy(samples.tokens) < 120].mean(0)
+    for tokens, gap in zip((17, 40), found, strict=True):
+        here = tokens - 1
+        margins = []
+        for row in range(24):
+            query = heads.rope.rotate(heads.queries[row, 0, -1], here)
+            logits = torch.stack([query @ heads.rope.rotate(key, place) for place in range(tokens)]) * heads.scale
+            right = here - int(samples.path[row, 0] - samples.path[row, 1])
+            margins.append(margin(logits, right))
+        assert torch.stack(margins).median().item() == pytest.approx(gap, abs=1e-3)
 
 
 def test_a_model_with_several_heads_is_followed_too():

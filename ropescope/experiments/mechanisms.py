@@ -32,8 +32,9 @@ from ..logits import logit_factors
 from ..measures.planes import mean_plane, plane_use, planes_in_use
 from ..models.gptj import GPTJ
 from ..models.opened import OnWeights, read_out, run
-from ..tasks import LetterTask, MultihopTask, Samples
+from ..tasks import LetterTask, MultihopTask, NumberTask, Samples
 from ..tasks.functions import hop, ideal_layers
+from ..theory import packing_bound
 from ..training.trainer import probe_of
 from ..training.watcher import Watcher
 
@@ -283,6 +284,43 @@ def _point(side: str, name: str, at: Tensor) -> dict[str, Any]:
     return {"side": side, "name": name, "x": round(float(at.real), 4), "y": round(float(at.imag), 4)}
 
 
+REACH = (17, 33, 65, 129, 257, 513, 1025, 2049, 5000)
+
+
+@torch.inference_mode()
+def place_gaps(
+    model: GPTJ, task: MultihopTask, samples: Samples, layers: Sequence[int], reach: Sequence[int] = REACH
+) -> dict[str, Any]:
+    """How well positional heads tell the place they seek from all others, as places grow in number: their discrepancy.
+
+    Every place holds the same key, the mean over targets, so that places alone count. The last query seeks the place one hop
+    back. `gap` is its logit minus the largest other one among so many places, `share` the same over the largest logit that
+    the head's planes could give if all agreed; medians over inputs. Theory bounds the share for one, two or three planes.
+    """
+    back = torch.from_numpy(samples.path[:, 0] - samples.path[:, 1])
+    targets = torch.from_numpy(samples.tokens < task.answers)
+    found: dict[str, Any] = {"reach": list(reach)}
+
+    def on_heads(layer: int, heads: Heads) -> None:
+        if layer not in layers:
+            return
+        key = heads.keys[:, 0][targets].mean(0)
+        query = heads.queries[:, 0, -1]
+        factors = logit_factors(query, key.expand(len(query), reach[-1], -1), heads.rope, scale=heads.scale)
+        logits = factors.diagonal().flip(-1)  # by distance
+        lead = logits.gather(-1, back[:, None]) - logits.scatter(-1, back[:, None], -torch.inf).cummax(-1).values
+        strength = heads.scale * (heads.rope.to_planes(query)[0].abs() * heads.rope.to_planes(key)[0].abs()).sum(-1)
+        at = lead[:, torch.tensor(reach) - 1].double()
+        gaps, shares = at.median(0).values, (at / strength[:, None]).median(0).values
+        found[f"L{layer}"] = {"gap": _plain(gaps.numpy()), "share": _plain(shares.numpy())}
+
+    model(torch.from_numpy(samples.tokens), on_heads, last_only=True)
+    bounds = {
+        f"{planes} plane{'s' * (planes > 1)}": [packing_bound(planes, n - 1) / planes for n in reach] for planes in (1, 2, 3)
+    }
+    return found | {"most_by_theory": {name: _plain(np.array(values)) for name, values in bounds.items()}}
+
+
 def example(model: GPTJ, task: MultihopTask, sample: Samples) -> dict[str, Any]:
     """One input (a single row) through the model and through the ideal layers: what nodes hold, where they look."""
     ids, hops = torch.from_numpy(sample.tokens), int(sample.hops[0])
@@ -339,6 +377,8 @@ def mechanisms(model: GPTJ, task: MultihopTask, samples: Samples, changed: int) 
         "symbolic": np.flatnonzero((symbolic > 0.5) & (positional < 0.5)).tolist(),
     }
     yield "layers", kinds
+    if kinds["positional"] and isinstance(task, NumberTask):
+        yield "place_gaps", place_gaps(model, task, few, kinds["positional"])
     tried = probe_of(samples, changed)
     looks_at = hop(task, tried.tokens).looks_at
     for name, change in interventions(model.config.layers, **kinds).items():

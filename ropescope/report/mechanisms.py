@@ -25,7 +25,10 @@ def write_figures(task: str, results: Results, folder: Path, about: str) -> list
     flow = alt.hconcat(functions_chart(task, results), holds_chart(results)).resolve_scale(color="independent")
     what = alt.vconcat(flow, changes_chart(task, results)).resolve_scale(color="independent").properties(title=heading)
     files = write_chart(what, folder, f"{task}-functions")
-    planes = alt.vconcat(planes_chart(task, results), points_chart(results)).resolve_scale(color="independent")
+    parts = [planes_chart(task, results), points_chart(results)]
+    if "place_gaps" in results:
+        parts.append(place_gaps_chart(results["place_gaps"]))
+    planes = alt.vconcat(*parts).resolve_scale(color="independent")
     files += write_chart(
         planes.properties(title=alt.TitleParams(f"{task} task: planes", subtitle=about)), folder, f"{task}-planes"
     )
@@ -206,6 +209,32 @@ def points_chart(results: Results) -> Chart:
             )
     rows = [alt.hconcat(*charts[n : n + 2]).resolve_scale(color="independent") for n in range(0, len(charts), 2)]
     return alt.vconcat(*rows).resolve_scale(color="independent")
+
+
+def place_gaps_chart(found: Results) -> Chart:
+    """The lead of the place sought over all others, as places grow in number."""
+    values = [
+        {"places": n, "head": head, "gap": gap}
+        for head, row in found.items()
+        if head.startswith("L")
+        for n, gap in zip(found["reach"], row["gap"], strict=True)
+    ]
+    x = alt.X("places:Q", title="places to tell apart", axis=alt.Axis(values=[17, 50, 100, 200, 500, 1000, 2000, 5000])).scale(
+        type="log", domain=[found["reach"][0], found["reach"][-1]], nice=False
+    )
+    lines = (
+        alt.Chart(alt.InlineData(values=values))
+        .mark_line(point=True)
+        .encode(
+            x=x,
+            y=alt.Y("gap:Q", title="gap of logits (median)"),
+            color=alt.Color("head:N", title="head").scale(scheme="viridis"),
+            tooltip=["head:N", "places:Q", "gap:Q"],
+        )
+    )
+    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
+    title = "Positional heads: lead of the place sought over the best other one (below 0 it looks elsewhere)"
+    return alt.layer(zero, lines).properties(width=640, height=200, title=title)
 
 
 def _legend(side: str, numbers: bool, names: Sequence[str]) -> str:
