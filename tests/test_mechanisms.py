@@ -150,7 +150,7 @@ def test_place_gaps_are_margins_among_equal_keys():
     samples = task.sample(24, seed=4)
     found = experiment.place_gaps(model, task, samples, [2], reach=(17, 40))["L2"]["gap"]
     caught = {}
-    model(torch.from_numpy(samples.tokens), on_heads=lambda n, heads: caught.setdefault(n, heads))
+    model(torch.from_numpy(samples.tokens), on_heads=caught.setdefault)
     heads = caught[2]
     key = heads.keys[:, 0][torch.from_numpy(samples.tokens) < 120].mean(0)
     for tokens, gap in zip((17, 40), found, strict=True):
