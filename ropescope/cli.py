@@ -120,18 +120,21 @@ def evaluate(
     task: Annotated[str, typer.Argument(help="number or letter, at the size of preset paper.")],
     model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/evaluate"),
-    seed: Annotated[int, typer.Option(help="Seed of the run whose test sequences to use.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]")
+    ] = None,
 ) -> None:
     """Accuracy per hop count on the 45,600 test sequences, recomputed from a model's weights."""
     from . import runs
-    from .models.bundled import bundled_folder
+    from .models.bundled import bundled_folder, bundled_seed
     from .models.gptj import load_gptj
     from .tasks import split
     from .training import trainer
 
-    recipe = trainer.recipe(task, "paper", seed)
+    recipe = trainer.recipe(task, "paper")
     source = model or bundled_folder(task)
     network = load_gptj(source)
+    seed = seed if seed is not None else bundled_seed(task) if model is None else 0
     folder = runs.new_folder(out)
     test = split(recipe.make_task(), recipe.samples, seed)["test"]
     accuracy = {f"{hops}-hop": float(value) for hops, value in enumerate(trainer.evaluate(network, test), start=1)}
@@ -193,12 +196,14 @@ def mechanisms(
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/mechanisms"),
     inputs: Annotated[int, typer.Option(help="Test sequences on which to count what heads do.")] = 45_600,
     changed: Annotated[int, typer.Option(help="Test sequences on which to try each change of attention.")] = 4_000,
-    seed: Annotated[int, typer.Option(help="Seed of the run whose test sequences to use.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]")
+    ] = None,
 ) -> None:
     """What each head does along the paths of a task, what hangs on it, and through which RoPE planes."""
     from . import runs
     from .experiments import mechanisms as experiment
-    from .models.bundled import bundled_folder
+    from .models.bundled import bundled_folder, bundled_seed
     from .models.gptj import load_gptj
     from .report import mechanisms as figures
     from .tasks import split
@@ -210,18 +215,20 @@ def mechanisms(
     if not (40 <= inputs <= 45_600 and 4 <= changed <= 45_600):
         raise ValueError(f"--inputs must be from 40 and --changed from 4 to 45600, not {inputs} and {changed}")
     folder, files = runs.new_folder(out), []
-    config: dict[str, Any] = {"inputs": inputs, "changed": changed, "seed": seed}
+    config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
     for name in names:
-        recipe = trainer.recipe(name, "paper", seed)
+        recipe = trainer.recipe(name, "paper")
         source = model or bundled_folder(name)
         network = load_gptj(source)
-        config[name] = {"model": source.name, "weights": runs.sha256(source / "model.safetensors")}
-        samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, seed)["test"], inputs)
+        its_seed = seed if seed is not None else bundled_seed(name) if model is None else 0
+        shown = "bundled model" if model is None else f"model {_model_name(model)}"
+        config[name] = {"model": shown, "weights": runs.sha256(source / "model.safetensors"), "seed": its_seed}
+        samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, its_seed)["test"], inputs)
         work = experiment.mechanisms(network, recipe.make_task(), samples, changed)
         found = dict(_progress(work, experiment.result_count(network.config.layers), name))
         found["changes"] = {key.removeprefix("change "): found.pop(key) for key in list(found) if key.startswith("change ")}
-        about = f"{source.name}, {len(samples):,} test sequences, of which {found['flow']['solved']:,} are solved; seed {seed}"
+        about = f"{shown}; {len(samples):,} test sequences of seed {its_seed}, of which {found['flow']['solved']:,} are solved"
         files += figures.write_figures(name, found, folder, about)
         results[name] = {key: value for key, value in found.items() if not key.startswith(("points", "example"))}
         _mechanisms_report(name, found)

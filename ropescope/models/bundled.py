@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from .gptj import GPTJ, load_gptj
@@ -15,6 +16,12 @@ def bundled_folder(name: str) -> Path:
     if name not in names:
         raise ValueError(f"bundled model {name!r} does not exist: there are {', '.join(names)}")
     return FOLDER / name
+
+
+def bundled_seed(name: str) -> int:
+    """Seed of the run that a bundled model comes from: its test sequences are those of that seed."""
+    seed: int = json.loads((bundled_folder(name) / "source.json").read_text())["seed"]
+    return seed
 
 
 def bundled(name: str) -> GPTJ:
