@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 
 demo: $(VENV)/.installed
 	$(BIN)/ropescope demo --out out/demo
-	$(BIN)/ropescope dynamics results/number-0 results/letter-0 --out out/dynamics
+	$(BIN)/ropescope dynamics results/number-0 results/letter-1 --out out/dynamics
 
 test: lint
 	$(BIN)/python -m pytest --ignore=tests/test_bad_input.py
