@@ -251,8 +251,8 @@ def _mechanisms_report(name: str, found: dict[str, Any]) -> None:
         ]
         for n in range(len(flow["hop"]))
     ]
-    titles = [key.replace("_", " ") for key in shown]
-    _table(["layer", "pos / sym", *titles, "as ideal", "mean plane (in use)", "accuracy without, per hop"], lines)
+    titles = [key.replace("hop_past_next", "past next") for key in shown]
+    _table(["layer", "pos / sym", *titles, "as ideal", "plane (in use)", "without, per hop"], lines)
     together = [(key, row) for key, row in changes.items() if not key.startswith("L")]
     _table(["change", "accuracy per hop"], [[key, " ".join(f"{value:.3f}" for value in row)] for key, row in together])
 

@@ -188,7 +188,7 @@ def test_mechanisms(tmp_path):
     for name in ("functions", "planes", "example"):
         assert (tmp_path / f"number-{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<script src=" not in (tmp_path / f"number-{name}.html").read_text()
-    assert "accuracy without, per hop" in done.stdout
+    assert "without, per hop" in done.stdout
 
 
 def test_theory(tmp_path):
