@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ VOCABULARY = 96
 """Tokens that every tiny model knows."""
 WINDOW = 6
 """Keys that a sliding window leaves, where a family has one."""
+
+_ROTATION = re.compile(r"rotary|rotate_|(^|_)rope(_|$)|freqs_cis")
+"""What functions and modules that rotate have in their names."""
 
 _SIZES: dict[str, Any] = {
     name: size
@@ -52,6 +56,7 @@ _SIZES: dict[str, Any] = {
         ("mlp_only_layers", [0]),
         ("sliding_window attention_window_size attention_chunk_size keep_window_size index_topk", WINDOW),
         ("local_attention", 2 * WINDOW),
+        ("original_max_position_embeddings", 8),
         ("floor_scale index_block_size", 4),
         ("index_topk_blocks", 2),
         ("use_sliding_window use_qk_norm qk_layernorm", True),
@@ -74,23 +79,26 @@ _SIZES: dict[str, Any] = {
     for name in names.split()
 }
 # Set even where the default is to have none: the family can, and then more can go wrong.
-_ALWAYS = ("head_dim", "num_key_value_heads", "sliding_window", "use_sliding_window", "use_qk_norm", "qk_layernorm") + (
-    "num_experts_per_tok",
-    "n_routed_experts",
-    "n_shared_experts",
-    "first_k_dense_replace",
-    "mlp_only_layers",
+_ALWAYS = (
+    *("head_dim", "num_key_value_heads", "sliding_window", "use_sliding_window", "use_qk_norm", "qk_layernorm"),
+    *("num_experts_per_tok", "n_routed_experts", "n_shared_experts", "first_k_dense_replace", "mlp_only_layers"),
 )
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 _WINDOW_THEN_FULL = ["sliding_attention", "full_attention"]
 _GEMMA4_FULL_HEADS = {"global_head_dim": 32}  # full layers have larger heads, 512 unless told
-_QWEN4_INDEXER = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 24} | {
-    "indexer_budget": 4,
-    "indexer_compress_ratio": 2,
-}  # no sizes by default
+_GRANITE_BASES = {  # all alike by default; 0 is no rotation
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "layer_rope_theta": [0.0, 1e4, 5e5],
+}
+_QWEN4_INDEXER = {  # no sizes by default
+    **{"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 24},
+    **{"indexer_budget": 4, "indexer_compress_ratio": 2},
+}
 _EXTRA: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1]},  # no layer attends by default
+    "blt": {"patching_threshold": 4.0},  # else every byte of a random text is a patch
     "cohere2_moe": {"mlp_layer_types": ["dense", "sparse"]},  # no dense layer by default
     "cohere_compass_text": {  # by default without any, and then it does not start
         "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": None}
@@ -122,10 +130,8 @@ _EXTRA: dict[str, dict[str, Any]] = {
     "gemma4_unified": {"text_config": _GEMMA4_FULL_HEADS},
     "gemma4_unified_text": _GEMMA4_FULL_HEADS,
     "gemma4_unified_assistant": {"text_config": _GEMMA4_FULL_HEADS},
-    "granite_swa": {"layer_rope_theta": [0.0, 1e4, 5e5], "num_hidden_layers": 3}  # all alike by default; 0 is no rotation
-    | {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
-    "granitemoe_swa": {"layer_rope_theta": [0.0, 1e4, 5e5], "num_hidden_layers": 3}
-    | {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    "granite_swa": _GRANITE_BASES,
+    "granitemoe_swa": _GRANITE_BASES,
     "granitemoehybrid": {  # by default no layer attends, and none rotates
         "layer_types": ["linear_attention", "full_attention"],
         "position_embedding_type": "rope",
@@ -153,29 +159,37 @@ _EXTRA: dict[str, dict[str, Any]] = {
     "zamba2": {"use_mem_rope": True},  # does not rotate by default
     "zaya": {"num_experts_per_tok": 1, "layer_types": ["hybrid", "hybrid_sliding"]},  # must be; no window by default
 }
+# Where attention would be next to one-hot, or uniform: parameters whose name ends so are multiplied.
+_MULTIPLIED = {
+    **dict.fromkeys(("gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"), ("q_norm.weight", 0.3)),
+    "nemotron": ("q_proj.weight", 0.3),
+    "zaya": (".temp", 4.0),
+}
 
-_OLD_LENGTH = 16
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 _ROPE_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "default": ("llama", {"rope_type": "default"}),
     "linear": ("llama", {"rope_type": "linear", "factor": 4.0}),
     "dynamic": ("llama", {"rope_type": "dynamic", "factor": 4.0}),
-    "yarn": ("llama", {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": _OLD_LENGTH}),
+    "yarn": ("llama", _YARN),
     "longrope": (
         "llama",
-        {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": _OLD_LENGTH}
+        {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8}
         | {"short_factor": [1 + i / 12 for i in range(12)], "long_factor": [1 + i / 3 for i in range(12)]},
     ),
     "llama3": (
         "llama",
-        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-        | {"original_max_position_embeddings": 4 * _OLD_LENGTH},
+        {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 32}
+        | {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
     ),
     "proportional": ("llama", {"rope_type": "proportional", "partial_rotary_factor": 0.5}),
-    # Llama's own code rotates whole heads or fails; these are Llamas that do not.
+    # Llama's own code rotates whole heads or fails; these are nearest to a Llama that does not.
     "partial": ("stablelm", {"rope_type": "default", "partial_rotary_factor": 0.5}),
-    "partial yarn": (
+    "partial yarn": ("stablelm", _YARN | {"partial_rotary_factor": 0.5}),
+    "partial longrope": (
         "phi3",
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": _OLD_LENGTH, "partial_rotary_factor": 0.5},
+        {"rope_type": "longrope", "original_max_position_embeddings": 8, "partial_rotary_factor": 0.5}
+        | {"short_factor": [1.0, 1.2, 1.5, 2.0], "long_factor": [1.0, 2.0, 3.0, 4.0]},
     ),
 }
 
@@ -195,11 +209,9 @@ def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.M
 
 
 def rope_variants(seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, nn.Module]:
-    """Llamas, alike but for the kind of rotation; those that scale by length do so from 17 tokens on, if not always."""
+    """Llamas that differ in the kind of rotation alone; what depends on the length of inputs changes at 9 tokens."""
     return {
-        name: _built(
-            family, {"rope_parameters": rope | {"rope_theta": 1e4}, "max_position_embeddings": _OLD_LENGTH}, seed, dtype
-        )
+        name: _built(family, {"rope_parameters": rope | {"rope_theta": 1e4}, "max_position_embeddings": 8}, seed, dtype)
         for name, (family, rope) in _ROPE_VARIANTS.items()
     }
 
@@ -229,13 +241,18 @@ def _built(family: str, extra: dict[str, Any], seed: int, dtype: torch.dtype) ->
             # The fast way to run experts does not know double precision.
             model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=dtype, experts_implementation="eager")
             tables = {id(p) for m in model.modules() if "Sinusoidal" in type(m).__name__ for p in m.parameters()}
-            for weight in (p for p in model.parameters() if id(p) not in tables):
-                # A matrix keeps the size of what passes through. A vector may stand for a factor of about 1 or an offset of
-                # about 0: what it is at first says which, and is what no mistake shows up with.
-                if weight.ndim >= 2:
-                    weight.normal_(std=weight.shape[-1] ** -0.5)
-                else:
+            suffix, factor = _MULTIPLIED.get(family, ("", 1.0))
+            for name, weight in model.named_parameters():
+                if id(weight) in tables:
+                    continue
+                # A matrix keeps the size of what passes through. Others stand for a factor of about 1 or an offset of about 0:
+                # what they are at first says which, and is what no mistake shows up with.
+                if weight.ndim < 2 or bool((weight == 1).all()):
                     weight.add_(torch.randn_like(weight), alpha=0.3)
+                else:
+                    weight.normal_(std=weight.shape[-1] ** -0.5)
+                if name.endswith(suffix):
+                    weight.mul_(factor)
     finally:
         transformers.logging.set_verbosity(verbosity)
     return model.eval()
@@ -250,9 +267,6 @@ def _rotates(family: str) -> bool:
     # Models of pictures and text leave the text to a family of its own.
     text_kind = _sub_kind(CONFIG_MAPPING[family], "text_config")
     return text_kind is not None and text_kind.model_type != family and _rotates(text_kind.model_type)
-
-
-_ROTATION = re.compile(r"rotary|rotate_|(^|_)rope(_|$)|freqs_cis")
 
 
 def _calls_rotation(node: ast.AST) -> bool:
@@ -280,42 +294,39 @@ def _tiny_config(kind: type[PretrainedConfig], extra: dict[str, Any]) -> Pretrai
     for name in kind.sub_configs:
         if name not in subs and (sub := getattr(default, name)) is not None:
             subs[name] = _tiny_config(type(sub), extra.get(name, {}))
-    fields = {field.name for field in dataclasses.fields(kind) if field.init}
-    values = {name: vars(default).get(kind.attribute_map.get(name, name)) for name in fields}
-    settings = {name: size for name, size in _SIZES.items() if name in fields and (values.get(name) or name in _ALWAYS)}
-    if values.get("kv_lora_rank"):  # keys and values of all heads come from one vector; rotated and other dimensions are apart
-        settings["num_key_value_heads"] = _SIZES["num_attention_heads"]
-        settings["head_dim"] = _SIZES["qk_rope_head_dim"]
-    own = {name: value for name, value in extra.items() if name not in subs}
-    return kind(
-        **{name: value for name, value in settings.items() if name in fields} | _tiny_layers(values, fields) | subs | own
-    )
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    values = {name: vars(default).get(kind.attribute_map.get(name, name)) for name in names}
+    settings = {name: _SIZES[name] for name in names if name in _SIZES and (values[name] or name in _ALWAYS)}
+    if values.get("kv_lora_rank"):  # each head has keys of its own, made from few numbers; head_dim means the rotated part
+        settings |= {"num_key_value_heads": _SIZES["num_attention_heads"]}
+        settings |= {"head_dim": _SIZES["qk_rope_head_dim"]} if "head_dim" in values else {}
+    settings |= _tiny_layers(values)
+    settings |= {name: value for name, value in extra.items() if name not in subs}
+    return kind(**deepcopy(settings), **subs)  # a copy, because configurations complete what they are given
 
 
-def _tiny_layers(values: dict[str, Any], fields: set[str]) -> dict[str, Any]:
-    """One layer of each kind that there is by default, and at least two."""
-    counter = next((name for name in _LAYER_COUNTS if name in fields), None)
+def _tiny_layers(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings for one layer of each kind that there is by default, and for at least two."""
+    counter = next((name for name in _LAYER_COUNTS if name in values), None)
     if counter is None:
         return {}
     count = values[counter]
-    per_layer: dict[str, list[Any]] = {}
-    chosen_by_index: dict[str, list[int]] = {}
-    for name in sorted(fields):
-        value = values.get(name)
-        if not isinstance(value, list | tuple) or not value:
-            continue
-        if all(type(i) is int and i < count for i in value) and list(value) == sorted(set(value)):
-            chosen_by_index[name] = list(value)
-        elif len(value) == count:
-            per_layer[name] = list(value)
+    lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
+    numbers = {name: value for name, value in lists.items() if _are_layer_numbers(name, value)}
+    per_layer = {name: value for name, value in lists.items() if len(value) == count and name not in numbers}
     kinds = [
-        (*(str(value[i]) for value in per_layer.values()), *(i in value for value in chosen_by_index.values()))
-        for i in range(count)
+        (*(str(value[i]) for value in per_layer.values()), *(i in value for value in numbers.values())) for i in range(count)
     ]
     keep = sorted({kinds.index(kind) for kind in kinds})
     keep = keep if len(keep) > 1 else [0, 1]
-    layers = {name: [_SIZES.get(name, value[i]) for i in keep] for name, value in per_layer.items()}
-    if set(layers.get("layer_types", ())) == {"full_attention"} and "sliding_window" in fields:
-        layers["layer_types"][0] = "sliding_attention"  # possible, and off by default
-    indices = {name: [new for new, old in enumerate(keep) if old in value] for name, value in chosen_by_index.items()}
-    return {counter: len(keep)} | layers | indices
+    per_layer = {name: [_SIZES.get(name, value[i]) for i in keep] for name, value in per_layer.items()}
+    if set(per_layer.get("layer_types", ())) == {"full_attention"} and "sliding_window" in values:
+        per_layer["layer_types"][0] = "sliding_attention"  # possible, and off by default
+    numbers = {name: [new for new, old in enumerate(keep) if old in value] for name, value in numbers.items()}
+    return {counter: len(keep)} | per_layer | numbers
+
+
+def _are_layer_numbers(name: str, value: list[Any]) -> bool:
+    """Whether a list tells some layers from others by their numbers, rather than something for each."""
+    named_so = re.search(r"layers$|idxs$|_ind(ic|ex)es$", name) is not None
+    return named_so and bool(value) and all(type(i) is int for i in value) and value == sorted(set(value))

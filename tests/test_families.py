@@ -1,0 +1,81 @@
+"""Every family of `transformers` that rotates has a tiny model which runs, and in which nothing is left at its first value."""
+
+import pytest
+import torch
+
+from ropescope.experiments.families import VOCABULARY, rope_variants, rotary_families, tiny, unbuildable
+
+# One needs a package for pictures, the others the keys of a larger model.
+NOT_FROM_TEXT = {"gemma3n", "gemma4_assistant", "gemma4_unified_assistant"}
+IDS = torch.randint(VOCABULARY, (1, 16), generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def logits(model: torch.nn.Module, ids: torch.Tensor = IDS) -> torch.Tensor:
+    return model(input_ids=ids, use_cache=False).logits
+
+
+def test_families_are_those_that_rotate():
+    families = set(rotary_families())
+    assert len(families) > 100
+    assert families >= {"llama", "gptj", "codegen", "falcon", "roformer", "deepseek_v2", "llama4"}
+    assert families >= {"fuyu", "got_ocr2"}  # through the family of their text model
+    assert not families & {"gpt2", "opt", "bloom", "bart", "mamba", "xlnet"}
+    assert not families & {"jamba", "nemotron_h"}  # define a rotation and do not use it
+
+
+@pytest.mark.parametrize("family", [family for family in rotary_families() if family not in NOT_FROM_TEXT])
+def test_family(family):
+    models = [tiny(family, seed) for seed in (0, 1)]
+    first, second = map(logits, models)
+    assert first.shape == (1, 16, VOCABULARY)
+    assert first.isfinite().all()
+    assert 0.3 < first.std() < 3
+    assert (first - second).abs().max() > 0.1
+    constant = [name for name, weight in models[0].named_parameters() if weight.numel() > 1 and weight.min() == weight.max()]
+    assert not constant
+    assert not models[0].training
+
+    later = IDS.clone()
+    later[:, 12:] = (later[:, 12:] + 1) % VOCABULARY
+    changed = (logits(models[0], later) - first).abs().amax((0, 2))
+    assert changed[:12].max() < 1e-4
+    assert changed[12:].min() > 1e-3
+
+
+def test_same_seed_same_model_and_no_other_randomness():
+    before = torch.random.get_rng_state()
+    assert torch.equal(logits(tiny("gemma2", 3)), logits(tiny("gemma2", 3)))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_dtype():
+    assert {weight.dtype for weight in tiny("llama", dtype=torch.float32).parameters()} == {torch.float32}
+
+
+def test_reasons_of_those_that_do_not_run():
+    reasons = unbuildable(["llama", *NOT_FROM_TEXT])
+    assert set(reasons) <= NOT_FROM_TEXT
+    assert "shared_kv_states" in reasons["gemma4_assistant"]
+
+
+@pytest.fixture(scope="module")
+def variants() -> dict[str, torch.nn.Module]:
+    return rope_variants()
+
+
+def test_rope_variants_differ(variants):
+    default = logits(variants["default"])
+    for name in variants.keys() - {"default"}:
+        assert (logits(variants[name]) - default).abs().max() > 1e-2, name
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("dynamic", True), ("longrope", True), ("partial longrope", True), ("yarn", False)]
+)
+def test_rope_variants_change_with_length(variants, name, changes):
+    frequencies = []
+    for length in (7, 9):
+        logits(variants[name], IDS[:, :length])
+        frequencies.append(variants[name].model.rotary_emb.inv_freq.clone())
+    assert torch.equal(*frequencies) != changes
