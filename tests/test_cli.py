@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ropescope.cli import app
+from ropescope import cli
+from ropescope.models.bundled import bundled_folder
 
-COMMANDS = [command.callback.__name__ for command in app.registered_commands]
+COMMANDS = [command.callback.__name__ for command in cli.app.registered_commands]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -127,6 +128,7 @@ def test_bench(tmp_path):
         (["mechanisms", "word"], "task must be one of number, letter"),
         (["mechanisms", "--model", "/dev/null"], "--model needs the task it was trained on"),
         (["mechanisms", "number", "--model", "/dev/null"], "holds no model"),
+        (["mechanisms", "number", "--model", str(bundled_folder("letter"))], "give a model trained on this task"),
         (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40"),
         (["theory", "--longest", "50"], "longest at least 100"),
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
@@ -140,6 +142,15 @@ def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path):
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("task", "other", "sizes"), [("number", "letter", (128, 136)), ("letter", "number", (136, 128))])
+@pytest.mark.parametrize("command", ["evaluate", "mechanisms", "generalise"])
+def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_path):
+    with pytest.raises(ValueError, match=f"vocabulary of {sizes[0]} tokens and the {task} task one of {sizes[1]}"):
+        getattr(cli, command)(task, bundled_folder(other), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_train_and_dynamics(tmp_path):

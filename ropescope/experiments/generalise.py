@@ -46,7 +46,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.gptj import GPTJ, sharpened
+from ..models.gptj import GPTJ, require_vocabulary, sharpened
 from ..models.opened import Front, read_front, run
 from ..runs import write_whole
 from ..tasks import LetterTask, MultihopTask, Samples
@@ -107,11 +107,7 @@ def generalise(
     """
     for name, (model, task) in models.items():
         settings.check(task)
-        if model.config.vocab_size != task.vocab_size:
-            raise ValueError(
-                f"the model has a vocabulary of {model.config.vocab_size} tokens and the {name} task one of {task.vocab_size}: "
-                f"give a model trained on this task"
-            )
+        require_vocabulary(model, name, task.vocab_size)
     rows = kept_rows(folder, config)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     for name, (model, task) in models.items():
