@@ -22,7 +22,22 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+
+def _checked_seed(seed: int | None) -> int | None:
+    # What torch and numpy both take, with room for the seeds that follow a given one.
+    if seed is not None and not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
+    return seed
+
+
+Seed = Annotated[int, typer.Option(callback=_checked_seed, help="Seed of everything random.")]
+RunSeed = Annotated[
+    int | None,
+    typer.Option(
+        callback=_checked_seed,
+        help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]",
+    ),
+]
 
 
 def main() -> None:
@@ -37,12 +52,13 @@ def main() -> None:
         sys.exit(130)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         from . import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -120,9 +136,7 @@ def evaluate(
     task: Annotated[str, typer.Argument(help="number or letter, at the size of preset paper.")],
     model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/evaluate"),
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]")
-    ] = None,
+    seed: RunSeed = None,
 ) -> None:
     """Accuracy per hop count on the 45,600 test sequences, recomputed from a model's weights."""
     from . import runs
@@ -194,9 +208,7 @@ def mechanisms(
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/mechanisms"),
     inputs: Annotated[int, typer.Option(help="Test sequences on which to count what heads do.")] = 45_600,
     changed: Annotated[int, typer.Option(help="Test sequences on which to try each change of attention.")] = 4_000,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]")
-    ] = None,
+    seed: RunSeed = None,
 ) -> None:
     """What each head does along the paths of a task, what hangs on it, and through which RoPE planes."""
     from . import runs

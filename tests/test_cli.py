@@ -107,6 +107,7 @@ def test_bench(tmp_path):
     ("arguments", "says"),
     [
         (["demo", "--inputs", "1"], "inputs must be at least 2"),
+        (["demo", "--seed", "-1"], "seed must be at least 0, not -1"),
         (["demo", "--tau", "0"], "tau must be a positive number"),
         (["demo", "--tau", "warm"], "--tau"),
         (["demo", "--out", "/dev/null/x"], "cannot be written to"),
@@ -153,6 +154,15 @@ def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path):
 def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_path):
     with pytest.raises(ValueError, match=f"vocabulary of {sizes[0]} tokens and the {task} task one of {sizes[1]}"):
         getattr(cli, command)(task, bundled_folder(other), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "dynamics"])  # which draws nothing
+@pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
+def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
+    task = ["number"] if command in ("train", "evaluate") else []
+    with pytest.raises(ValueError, match=f"^seed must be {says}$"):
+        cli.app([command, *task, "--seed", str(seed), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 
