@@ -220,7 +220,7 @@ def mechanisms(
 
     names = _task_names(task, model)
     if not (40 <= inputs <= 45_600 and 4 <= changed <= 45_600):
-        raise ValueError(f"--inputs must be from 40 and --changed from 4 to 45600, not {inputs} and {changed}")
+        raise ValueError(f"--inputs must be from 40 to 45600 and --changed from 4 to 45600, not {inputs} and {changed}")
     recipes = {name: trainer.recipe(name) for name in names}
     models = {name: model_of(name, recipe.make_task().vocab_size, model) for name, recipe in recipes.items()}
     shown = _model_name(model)

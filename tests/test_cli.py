@@ -133,7 +133,7 @@ def test_bench(tmp_path):
         (["mechanisms", "--model", "/dev/null"], "--model needs the task it was trained on"),
         (["mechanisms", "number", "--model", "/dev/null"], "holds no model"),
         (["mechanisms", "number", "--model", str(bundled_folder("letter"))], "give a model trained on this task"),
-        (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40"),
+        (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40 to 45600 and --changed from 4 to 45600"),
         (["theory", "--longest", "50"], "longest at least 100"),
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
         (["nothing"], "nothing"),
