@@ -202,7 +202,8 @@ def interventions(layers: int, positional: Sequence[int], symbolic: Sequence[int
     for name, order in (("first", positional), ("last", positional[::-1])):
         for count in range(2, len(order) + 1):
             together = dict.fromkeys(order[:count], "out")
-            tried[f"{name} {count} positional out"] = together
+            if together not in tried.values():  # all of them are the same from either end
+                tried[f"{name} {count} positional out"] = together
     groups = {"positional hop": dict.fromkeys(positional, "hop"), "symbolic reflexive": dict.fromkeys(symbolic, "reflexive")}
     groups["symbolic hop"] = dict.fromkeys(symbolic, "hop")
     if positional and symbolic:
