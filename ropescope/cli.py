@@ -38,6 +38,8 @@ RunSeed = Annotated[
         help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]",
     ),
 ]
+Model = Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")]
+Tasks = Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")]
 
 
 def main() -> None:
@@ -134,7 +136,7 @@ def train(
 @app.command(epilog="Example:  ropescope evaluate number")
 def evaluate(
     task: Annotated[str, typer.Argument(help="number or letter, at the size of preset paper.")],
-    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/evaluate"),
     seed: RunSeed = None,
 ) -> None:
@@ -198,13 +200,13 @@ def dynamics(
     ]
     if said:
         _table(["run", "paper B says", "its value", "ours", "so it"], said)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 @app.command(epilog="Example:  ropescope mechanisms number --out out/mechanisms")
 def mechanisms(
-    task: Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")] = "all",
-    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    task: Tasks = "all",
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/mechanisms"),
     inputs: Annotated[int, typer.Option(help="Test sequences on which to count what heads do.")] = 45_600,
     changed: Annotated[int, typer.Option(help="Test sequences on which to try each change of attention.")] = 4_000,
@@ -240,7 +242,7 @@ def mechanisms(
         results[name] = {key: value for key, value in found.items() if not key.startswith(("points", "example"))}
         _mechanisms_report(name, found)
     runs.write_summary(folder, "mechanisms", config, results, files)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 def _mechanisms_report(name: str, found: dict[str, Any]) -> None:
@@ -286,7 +288,7 @@ def theory(
     config = {"inputs": inputs, "longest": longest, "draws": draws, "seed": seed}
     runs.write_summary(folder, "theory", config, results, ["curves.json", *files])
     _theory_report(results)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 def _theory_report(results: dict[str, Any]) -> None:
@@ -322,8 +324,8 @@ def _theory_report(results: dict[str, Any]) -> None:
 
 @app.command(epilog="Example:  ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise")
 def generalise(
-    task: Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")] = "all",
-    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    task: Tasks = "all",
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for figures, rows.json and summary.json.")] = Path("out/generalise"),
     lengths: Annotated[str, typer.Option(help="Tokens of the inputs.")] = "17,33,65,129,257,513,850,1700,3000,5000",
     samples: Annotated[int, typer.Option(help="Sequences per length and seed.")] = 512,
@@ -362,7 +364,7 @@ def generalise(
         files += figures.write_figures(name, results[name], about, folder)
         _generalise_report(results[name], about)
     runs.write_summary(folder, "generalise", config, results, files)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 def _task_names(task: str, model: Path | None) -> list[str]:
@@ -502,6 +504,10 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
         "attention weights need."
     )
     return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
+
+
+def _look_at(folder: Path, files: list[str]) -> None:
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:
