@@ -22,7 +22,24 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+
+def _checked_seed(seed: int | None) -> int | None:
+    # What torch and numpy both take, with room for the seeds that follow a given one.
+    if seed is not None and not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
+    return seed
+
+
+Seed = Annotated[int, typer.Option(callback=_checked_seed, help="Seed of everything random.")]
+RunSeed = Annotated[
+    int | None,
+    typer.Option(
+        callback=_checked_seed,
+        help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]",
+    ),
+]
+Model = Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")]
+Tasks = Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")]
 
 
 def main() -> None:
@@ -37,12 +54,13 @@ def main() -> None:
         sys.exit(130)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         from . import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -118,23 +136,19 @@ def train(
 @app.command(epilog="Example:  ropescope evaluate number")
 def evaluate(
     task: Annotated[str, typer.Argument(help="number or letter, at the size of preset paper.")],
-    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/evaluate"),
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]")
-    ] = None,
+    seed: RunSeed = None,
 ) -> None:
     """Accuracy per hop count on the 45,600 test sequences, recomputed from a model's weights."""
     from . import runs
-    from .models.bundled import bundled_folder, bundled_seed
-    from .models.gptj import load_gptj
+    from .models.bundled import model_of
     from .tasks import split
     from .training import trainer
 
-    recipe = trainer.recipe(task, "paper")
-    source = model or bundled_folder(task)
-    network = load_gptj(source)
-    seed = seed if seed is not None else bundled_seed(task) if model is None else 0
+    recipe = trainer.recipe(task)
+    network, source = model_of(task, recipe.make_task().vocab_size, model)
+    seed = _run_seed(seed, task, model)
     folder = runs.new_folder(out)
     test = split(recipe.make_task(), recipe.samples, seed)["test"]
     accuracy = {f"{hops}-hop": float(value) for hops, value in enumerate(trainer.evaluate(network, test), start=1)}
@@ -186,43 +200,38 @@ def dynamics(
     ]
     if said:
         _table(["run", "paper B says", "its value", "ours", "so it"], said)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 @app.command(epilog="Example:  ropescope mechanisms number --out out/mechanisms")
 def mechanisms(
-    task: Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")] = "all",
-    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    task: Tasks = "all",
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/mechanisms"),
     inputs: Annotated[int, typer.Option(help="Test sequences on which to count what heads do.")] = 45_600,
     changed: Annotated[int, typer.Option(help="Test sequences on which to try each change of attention.")] = 4_000,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]")
-    ] = None,
+    seed: RunSeed = None,
 ) -> None:
     """What each head does along the paths of a task, what hangs on it, and through which RoPE planes."""
     from . import runs
     from .experiments import mechanisms as experiment
-    from .models.bundled import bundled_folder, bundled_seed
-    from .models.gptj import load_gptj
+    from .models.bundled import model_of
     from .report import mechanisms as figures
     from .tasks import split
     from .training import trainer
 
-    names = ["number", "letter"] if task == "all" else [task]
-    if model is not None and task == "all":
-        raise ValueError("--model needs the task it was trained on: number or letter")
+    names = _task_names(task, model)
     if not (40 <= inputs <= 45_600 and 4 <= changed <= 45_600):
-        raise ValueError(f"--inputs must be from 40 and --changed from 4 to 45600, not {inputs} and {changed}")
+        raise ValueError(f"--inputs must be from 40 to 45600 and --changed from 4 to 45600, not {inputs} and {changed}")
+    recipes = {name: trainer.recipe(name) for name in names}
+    models = {name: model_of(name, recipe.make_task().vocab_size, model) for name, recipe in recipes.items()}
+    shown = _model_name(model)
     folder, files = runs.new_folder(out), []
     config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
-    for name in names:
-        recipe = trainer.recipe(name, "paper")
-        source = model or bundled_folder(name)
-        network = load_gptj(source)
-        its_seed = seed if seed is not None else bundled_seed(name) if model is None else 0
-        shown = "bundled model" if model is None else f"model {_model_name(model)}"
+    for name, recipe in recipes.items():
+        network, source = models[name]
+        its_seed = _run_seed(seed, name, model)
         config[name] = {"model": shown, "weights": runs.sha256(source / "model.safetensors"), "seed": its_seed}
         samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, its_seed)["test"], inputs)
         work = experiment.mechanisms(network, recipe.make_task(), samples, changed)
@@ -233,7 +242,7 @@ def mechanisms(
         results[name] = {key: value for key, value in found.items() if not key.startswith(("points", "example"))}
         _mechanisms_report(name, found)
     runs.write_summary(folder, "mechanisms", config, results, files)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 def _mechanisms_report(name: str, found: dict[str, Any]) -> None:
@@ -279,7 +288,7 @@ def theory(
     config = {"inputs": inputs, "longest": longest, "draws": draws, "seed": seed}
     runs.write_summary(folder, "theory", config, results, ["curves.json", *files])
     _theory_report(results)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
 def _theory_report(results: dict[str, Any]) -> None:
@@ -315,8 +324,8 @@ def _theory_report(results: dict[str, Any]) -> None:
 
 @app.command(epilog="Example:  ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise")
 def generalise(
-    task: Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")] = "all",
-    model: Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")] = None,
+    task: Tasks = "all",
+    model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for figures, rows.json and summary.json.")] = Path("out/generalise"),
     lengths: Annotated[str, typer.Option(help="Tokens of the inputs.")] = "17,33,65,129,257,513,850,1700,3000,5000",
     samples: Annotated[int, typer.Option(help="Sequences per length and seed.")] = 512,
@@ -328,23 +337,20 @@ def generalise(
     """Accuracy on inputs longer than those of training, beside what short inputs predict. Run it again to go on."""
     from . import runs
     from .experiments import generalise as experiment
-    from .models.bundled import bundled_folder
-    from .models.gptj import load_gptj
+    from .models.bundled import model_of
     from .report import generalise as figures
     from .training import trainer
 
-    names = ["number", "letter"] if task == "all" else [task]
-    if model is not None and len(names) > 1:
-        raise ValueError("--model is a model of one task: say which, number or letter")
+    names = _task_names(task, model)
     settings = experiment.Settings(tuple(_whole_numbers("--lengths", lengths)), samples, seeds, share, fillers, seed)
     tasks = {name: trainer.recipe(name).make_task() for name in names}
     for each in tasks.values():
         settings.check(each)
-    sources = {name: model or bundled_folder(name) for name in names}
-    models = {name: (load_gptj(sources[name]), tasks[name]) for name in names}
-    shown = {name: "bundled model" if model is None else f"model {_model_name(model)}" for name in names}
-    weights = {name: runs.sha256(source / "model.safetensors") for name, source in sources.items()}
-    config = {"task": task, "models": shown, "weights": weights, **asdict(settings)}
+    opened = {name: model_of(name, each.vocab_size, model) for name, each in tasks.items()}
+    models = {name: (network, tasks[name]) for name, (network, _) in opened.items()}
+    shown = _model_name(model)
+    weights = {name: runs.sha256(source / "model.safetensors") for name, (_, source) in opened.items()}
+    config = {"task": task, "models": dict.fromkeys(names, shown), "weights": weights, **asdict(settings)}
     folder = runs.new_folder(out)
     total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
     rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
@@ -354,17 +360,32 @@ def generalise(
         results[name] = {"heads_are": experiment.head_names(network)}
         results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
         front = f"front: {experiment.FILLERS[fillers]}"
-        about = f"{name} task, {shown[name]}; {front}; {samples} sequences x {seeds} {'seed' if seeds == 1 else 'seeds'}"
+        about = f"{name} task, {shown}; {front}; {samples} sequences x {seeds} {'seed' if seeds == 1 else 'seeds'}"
         files += figures.write_figures(name, results[name], about, folder)
         _generalise_report(results[name], about)
     runs.write_summary(folder, "generalise", config, results, files)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _look_at(folder, files)
 
 
-def _model_name(folder: Path) -> str:
-    """The run's name for the model of a run folder, which is always called "model"."""
+def _task_names(task: str, model: Path | None) -> list[str]:
+    if task == "all" and model is not None:
+        raise ValueError("--model needs the task it was trained on: say which, number or letter")
+    return ["number", "letter"] if task == "all" else [task]
+
+
+def _run_seed(seed: int | None, task: str, model: Path | None) -> int:
+    """Seed of the run whose test sequences to use: the one given, or that of the bundled model, or 0."""
+    from .models.bundled import bundled_seed
+
+    return seed if seed is not None else bundled_seed(task) if model is None else 0
+
+
+def _model_name(folder: Path | None) -> str:
+    """What to call a model: by its run, as the model of a run folder is always in "model"."""
+    if folder is None:
+        return "bundled model"
     path = folder.resolve()
-    return path.parent.name if path.name == "model" else path.name
+    return f"model {path.parent.name if path.name == 'model' else path.name}"
 
 
 def _generalise_report(results: dict[str, Any], about: str) -> None:
@@ -483,6 +504,10 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
         "attention weights need."
     )
     return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
+
+
+def _look_at(folder: Path, files: list[str]) -> None:
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:

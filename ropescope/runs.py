@@ -54,6 +54,11 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def plain(values: NDArray[Any]) -> Any:
+    """Numbers of a result as nested lists, rounded, as they go into a summary."""
+    return np.round(values, 6).tolist()
+
+
 def write_summary(
     folder: Path, command: str, config: Mapping[str, Any], results: Mapping[str, Any], files: Sequence[str] = ()
 ) -> Path:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ropescope.cli import app
+from ropescope import cli
+from ropescope.models.bundled import bundled_folder
 
-COMMANDS = [command.callback.__name__ for command in app.registered_commands]
+COMMANDS = [command.callback.__name__ for command in cli.app.registered_commands]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -106,6 +107,7 @@ def test_bench(tmp_path):
     ("arguments", "says"),
     [
         (["demo", "--inputs", "1"], "inputs must be at least 2"),
+        (["demo", "--seed", "-1"], "seed must be at least 0, not -1"),
         (["demo", "--tau", "0"], "tau must be a positive number"),
         (["demo", "--tau", "warm"], "--tau"),
         (["demo", "--out", "/dev/null/x"], "cannot be written to"),
@@ -119,7 +121,10 @@ def test_bench(tmp_path):
         (["train", "number", "--preset", "huge"], "preset must be one of paper, quick"),
         (["train", "number", "--set", "steps"], "--set steps must be NAME=VALUE"),
         (["train", "number", "--set", "speed=3"], "--set speed is not an entry of the recipe"),
-        (["train", "number", "--set", "batch=0"], "batch must be at least 1"),
+        (["train", "number", "--set", "seed=3"], "--set seed is not an entry of the recipe: task_sizes"),
+        (["train", "number", "--set", "layers=0"], "layers must be at least 1"),
+        (["train", "number", "--set", "samples=[1]"], "samples must be 3 numbers"),
+        (["train", "number", "--set", 'task_sizes={"hops": 99}'], "hops is 99 but stops only 8"),
         (["evaluate", "word"], "task must be one of number, letter"),
         (["evaluate", "number", "--model", "/dev/null"], "holds no model"),
         (["dynamics", "/dev/null"], "holds no training run"),
@@ -127,7 +132,8 @@ def test_bench(tmp_path):
         (["mechanisms", "word"], "task must be one of number, letter"),
         (["mechanisms", "--model", "/dev/null"], "--model needs the task it was trained on"),
         (["mechanisms", "number", "--model", "/dev/null"], "holds no model"),
-        (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40"),
+        (["mechanisms", "number", "--model", str(bundled_folder("letter"))], "give a model trained on this task"),
+        (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40 to 45600 and --changed from 4 to 45600"),
         (["theory", "--longest", "50"], "longest at least 100"),
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
         (["nothing"], "nothing"),
@@ -140,6 +146,24 @@ def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path):
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("task", "other", "sizes"), [("number", "letter", (128, 136)), ("letter", "number", (136, 128))])
+@pytest.mark.parametrize("command", ["evaluate", "mechanisms", "generalise"])
+def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_path):
+    with pytest.raises(ValueError, match=f"vocabulary of {sizes[0]} tokens and the {task} task one of {sizes[1]}"):
+        getattr(cli, command)(task, bundled_folder(other), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "dynamics"])  # which draws nothing
+@pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
+def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
+    task = ["number"] if command in ("train", "evaluate") else []
+    with pytest.raises(ValueError, match=f"^seed must be {says}$"):
+        cli.app([command, *task, "--seed", str(seed), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_train_and_dynamics(tmp_path):

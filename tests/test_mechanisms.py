@@ -111,6 +111,18 @@ def test_changes_of_attention():
     assert max(accuracy(dict.fromkeys(range(12), "reflexive"))) < 0.5
 
 
+def test_no_change_is_tried_twice():
+    tried = experiment.interventions(6, [1, 2, 4], [0, 5])
+    assert [name for name in tried if name.endswith("positional out")] == [
+        "first 2 positional out",
+        "first 3 positional out",
+        "last 2 positional out",
+    ]
+    assert tried["last 2 positional out"] == {2: "out", 4: "out"}
+    changes = list(tried.values())
+    assert all(change not in changes[:n] for n, change in enumerate(changes))
+
+
 def test_ideal_weights_leave_undefined_rows_to_the_model():
     weights = experiment.ideal_weights(np.array([[0, 0, -1]]))
     assert weights[0, :2].tolist() == [[1, 0, 0], [1, 0, 0]]

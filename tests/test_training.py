@@ -158,11 +158,57 @@ def test_the_loops_of_the_benchmark_draw_real_sequences(task, plain):
         ({"batch": 0}, "batch must be at least 1"),
         ({"warm_up": 60}, "warm_up must be"),
         ({"probe": 61}, "probe is 61, more than the 60"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"layers": 0}, "layers must be at least 1, not 0"),
+        ({"width": 7, "heads": 2}, "width must be a multiple of 2 x heads = 4, not 7"),
+        ({"samples": (500, 60, 1)}, "samples must be at least 2 in each part, one for each hop count, not 1"),
+        ({"task_sizes": {"hop": 2}}, "task_sizes 'hop' is not a size of the number task: it has targets, stops, hops"),
+        ({"task_sizes": {"hops": 99}}, "hops is 99 but stops only 8"),
+        ({"betas": (2, 3)}, "each of betas must be a number, at least 0 and below 1, not 2"),
+        ({"dropout": 2}, "dropout must be a number, at least 0 and below 1, not 2"),
+        ({"rate": -1}, "rate must be a number, at least 0 and finite, not -1"),
+        ({"rate": float("nan")}, "rate must be a number, .* not nan"),
     ],
 )
 def test_bad_recipes_are_refused(change, says):
     with pytest.raises(ValueError, match=says):
         Recipe(**{**asdict(SMALL), **change})
+
+
+WRONG_TYPES = {
+    "layers=1e3": "layers must be a whole number, not 1000.0",
+    "batch=true": "batch must be a whole number, not True",
+    'width="a"': "width must be a whole number, not 'a'",
+    "samples=[1]": "samples must be 3 numbers, not (1,)",
+    "samples=[500, 300, 4.5]": "each of samples must be a whole number, not 4.5",
+    "task_sizes=[2]": 'task_sizes must be names with sizes, like {"hops": 2}, not (2,)',
+    'task_sizes={"hops": null}': "task_sizes 'hops' must be a whole number, not None",
+    "betas=0.9": "betas must be 2 numbers, not 0.9",
+    "rate=null": "rate must be a number, at least 0 and finite, not None",
+    "weight_decay=false": "weight_decay must be a number, at least 0 and finite, not False",
+}
+
+
+def test_entries_of_a_wrong_type_are_refused():
+    """In a process without the type checks of these tests, which would refuse them first."""
+    code = """
+import sys
+from ropescope.training.trainer import recipe
+for change in sys.argv[1:]:
+    try:
+        recipe("number", changes=[change])
+    except ValueError as error:
+        print(error)
+"""
+    out = subprocess.run([sys.executable, "-c", code, *WRONG_TYPES], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines() == list(WRONG_TYPES.values())
+
+
+def test_a_recipe_of_too_many_sequences_leaves_nothing_behind(tmp_path):
+    sizes = {"targets": 1, "stops": 0, "hops": 1, "letters": 1, "integers": 1}
+    with pytest.raises(ValueError, match="more distinct sequences than this task has"):
+        train(Recipe(**{**asdict(SMALL), "task_sizes": sizes}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):

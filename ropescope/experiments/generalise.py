@@ -46,10 +46,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.gptj import GPTJ, sharpened
+from ..models.gptj import GPTJ, require_vocabulary, sharpened
 from ..models.opened import Front, read_front, run
-from ..runs import write_whole
+from ..runs import plain, write_whole
 from ..tasks import LetterTask, MultihopTask, Samples
+from ..tasks.multihop import require_at_least
 
 MEASURED, PLACES, KEYS, SHARP = KINDS = ("measured", "keys and places", "keys alone", "sharpened")
 FILLERS = {
@@ -79,8 +80,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("samples", "seeds", "share"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+            require_at_least(name, getattr(self, name), 1)
         if self.fillers not in FILLERS:
             raise ValueError(f"fillers must be one of {', '.join(FILLERS)}, not {self.fillers!r}")
         if list(self.lengths) != sorted(set(self.lengths)):
@@ -107,11 +107,7 @@ def generalise(
     """
     for name, (model, task) in models.items():
         settings.check(task)
-        if model.config.vocab_size != task.vocab_size:
-            raise ValueError(
-                f"the model has a vocabulary of {model.config.vocab_size} tokens and the {name} task one of {task.vocab_size}: "
-                f"give a model trained on this task"
-            )
+        require_vocabulary(model, name, task.vocab_size)
     rows = kept_rows(folder, config)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     for name, (model, task) in models.items():
@@ -175,7 +171,7 @@ def measure(model: GPTJ, task: MultihopTask, settings: Settings, length: int, se
     return {
         "accuracy": float(correct.mean()),
         "per_hop": [float(correct[of_hops == h].mean()) for h in range(1, task.hops + 1)],
-        "heads": {name: _plain(values.numpy()) for name, values in of_heads.items()},
+        "heads": {name: plain(values.numpy()) for name, values in of_heads.items()},
     }
 
 
@@ -234,10 +230,10 @@ def summary(rows: Sequence[Row], task: MultihopTask) -> dict[str, Any]:
         # (length, seed, class): every length has every seed once all rows are there
         values = np.array([[[row["accuracy"], *row["per_hop"]] for row in same] for same in at])
         curves[kind] = {
-            name: {"mean": _plain(values[..., n].mean(1)), "sd": _spread(values[..., n])} for n, name in enumerate(classes)
+            name: {"mean": plain(values[..., n].mean(1)), "sd": _spread(values[..., n])} for n, name in enumerate(classes)
         }
         kept = rows[0]["heads"] if kind == MEASURED else ("margin", "front")  # all of it stands in the rows
-        heads[kind] = {key: _plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in kept}
+        heads[kind] = {key: plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in kept}
     return {
         "lengths": lengths,
         "curves": curves,
@@ -251,13 +247,9 @@ def summary(rows: Sequence[Row], task: MultihopTask) -> dict[str, Any]:
     }
 
 
-def _plain(values: np.ndarray) -> Any:
-    return np.round(values, 6).tolist()
-
-
 def _spread(values: np.ndarray) -> list[float | None]:
     """Standard deviation over seeds (second axis); one seed has none."""
-    return _plain(values.std(1, ddof=1)) if values.shape[1] > 1 else [None] * len(values)
+    return plain(values.std(1, ddof=1)) if values.shape[1] > 1 else [None] * len(values)
 
 
 def _crossings(lengths: Sequence[int], curves: Mapping[str, Any], name: str, level: float) -> dict[str, float | None]:

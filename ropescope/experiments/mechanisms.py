@@ -32,6 +32,7 @@ from ..logits import logit_factors
 from ..measures.planes import mean_plane, plane_use, planes_in_use
 from ..models.gptj import GPTJ
 from ..models.opened import OnWeights, read_out, run
+from ..runs import plain
 from ..tasks import LetterTask, MultihopTask, NumberTask, Samples
 from ..tasks.functions import hop, ideal_layers
 from ..theory import packing_bound
@@ -134,14 +135,14 @@ def flow_summary(flow: Flow) -> dict[str, Any]:
         "inputs": int(flow.inputs.sum()),
         "solved": int(solved.sum()),
         "nodes": nodes,
-        **{name: _plain(looks[..., n]) for n, name in enumerate(LOOKS)},
-        "explained": _plain(1 - looks[..., LOOKS.index("other")]),
-        "delivered": _plain(flow.delivered.sum((2, 3)) / nodes),
-        "hop_past_next": _plain(flow.several.sum((2, 3)) / nodes),
-        "weight_itself_ahead_elsewhere": _plain(flow.weight.sum((2, 3)) / nodes),
-        "holds_answer_by_distance": _plain(distance),
+        **{name: _per_layer(looks[..., n]) for n, name in enumerate(LOOKS)},
+        "explained": _per_layer(1 - looks[..., LOOKS.index("other")]),
+        "delivered": _per_layer(flow.delivered.sum((2, 3)) / nodes),
+        "hop_past_next": _per_layer(flow.several.sum((2, 3)) / nodes),
+        "weight_itself_ahead_elsewhere": _per_layer(flow.weight.sum((2, 3)) / nodes),
+        "holds_answer_by_distance": plain(distance),
         "ideal_by_distance": ideal.astype(int).tolist(),
-        "agreement_with_ideal": _plain((cells * sizes).sum(1) / sizes.sum()),
+        "agreement_with_ideal": plain((cells * sizes).sum(1) / sizes.sum()),
         "holds_earlier_than_ideal": [round(count / nodes, 6) for count in early],
     }
 
@@ -202,7 +203,8 @@ def interventions(layers: int, positional: Sequence[int], symbolic: Sequence[int
     for name, order in (("first", positional), ("last", positional[::-1])):
         for count in range(2, len(order) + 1):
             together = dict.fromkeys(order[:count], "out")
-            tried[f"{name} {count} positional out"] = together
+            if together not in tried.values():  # all of them are the same from either end
+                tried[f"{name} {count} positional out"] = together
     groups = {"positional hop": dict.fromkeys(positional, "hop"), "symbolic reflexive": dict.fromkeys(symbolic, "reflexive")}
     groups["symbolic hop"] = dict.fromkeys(symbolic, "hop")
     if positional and symbolic:
@@ -215,13 +217,9 @@ def _batches(samples: Samples) -> Iterator[Samples]:
         yield samples[start : start + BATCH]
 
 
-def _plain(values: NDArray[Any]) -> Any:
-    """Rounded nested lists, without the axis of heads where there is one."""
-    return np.round(_squeezed(values), 6).tolist()
-
-
-def _squeezed(values: NDArray[Any]) -> NDArray[Any]:
-    return values[:, 0] if values.ndim > 1 and values.shape[1] == 1 else values
+def _per_layer(values: NDArray[Any]) -> Any:
+    """Lists of values (layer, head, ...), without the axis of heads where layers have one."""
+    return plain(values[:, 0] if values.shape[1] == 1 else values)
 
 
 class Geometry(NamedTuple):
@@ -250,9 +248,9 @@ def geometry_summary(found: Geometry) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for name, use in found._asdict().items():
         planes = torch.from_numpy(use).movedim(-1, 0)
-        summary[f"mean_plane_by_{name}"] = _plain(mean_plane(planes).numpy())
-        summary[f"planes_in_use_by_{name}"] = _plain(planes_in_use(planes).numpy())
-        summary[f"first_plane_by_{name}"] = (_squeezed(use.argmax(-1)) + 1).tolist()
+        summary[f"mean_plane_by_{name}"] = _per_layer(mean_plane(planes).numpy())
+        summary[f"planes_in_use_by_{name}"] = _per_layer(planes_in_use(planes).numpy())
+        summary[f"first_plane_by_{name}"] = _per_layer(use.argmax(-1) + 1)
     return summary
 
 
@@ -312,13 +310,13 @@ def place_gaps(
         strength = heads.scale * (heads.rope.to_planes(query)[0].abs() * heads.rope.to_planes(key)[0].abs()).sum(-1)
         at = lead[:, torch.tensor(reach) - 1].double()
         gaps, shares = at.median(0).values, (at / strength[:, None]).median(0).values
-        found[f"L{layer}"] = {"gap": _plain(gaps.numpy()), "share": _plain(shares.numpy())}
+        found[f"L{layer}"] = {"gap": plain(gaps.numpy()), "share": plain(shares.numpy())}
 
     model(torch.from_numpy(samples.tokens), on_heads, last_only=True)
     bounds = {
         f"{planes} plane{'s' * (planes > 1)}": [packing_bound(planes, n - 1) / planes for n in reach] for planes in (1, 2, 3)
     }
-    return found | {"most_by_theory": {name: _plain(np.array(values)) for name, values in bounds.items()}}
+    return found | {"most_by_theory": {name: plain(np.array(values)) for name, values in bounds.items()}}
 
 
 def example(model: GPTJ, task: MultihopTask, sample: Samples) -> dict[str, Any]:
@@ -368,10 +366,10 @@ def mechanisms(model: GPTJ, task: MultihopTask, samples: Samples, changed: int) 
     few = probe_of(samples, CHOSEN)
     row = Watcher(few)(model)
     positional, symbolic = (row[name].mean(-1) for name in ("positional", "symbolic"))
-    yield "scores", {"positional": _plain(positional), "symbolic": _plain(symbolic)}
+    yield "scores", {"positional": plain(positional), "symbolic": plain(symbolic)}
     yield "flow", flow_summary(information_flow(model, samples))
     planes = geometry(model, few)
-    yield "planes", geometry_summary(planes) | {"spread": _plain(planes.spread), "largest": _plain(planes.largest)}
+    yield "planes", geometry_summary(planes) | {"spread": _per_layer(planes.spread), "largest": _per_layer(planes.largest)}
     kinds = {
         "positional": np.flatnonzero((positional > 0.5) & (symbolic < 0.5)).tolist(),
         "symbolic": np.flatnonzero((symbolic > 0.5) & (positional < 0.5)).tolist(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .gptj import GPTJ, load_gptj
+from .gptj import GPTJ, load_gptj, require_vocabulary
 
 FOLDER = Path(__file__).parents[1] / "bundled"
 
@@ -30,3 +30,11 @@ def bundled(name: str) -> GPTJ:
     >>> model = bundled("number")
     """
     return load_gptj(bundled_folder(name))
+
+
+def model_of(task: str, vocab_size: int, folder: Path | None = None) -> tuple[GPTJ, Path]:
+    """The model in the folder, or else the bundled one of the task, and where it lies; refused if it is of another task."""
+    source = folder or bundled_folder(task)
+    model = load_gptj(source)
+    require_vocabulary(model, task, vocab_size)
+    return model, source

@@ -148,6 +148,15 @@ def sharpened(model: GPTJ, length: int) -> GPTJ:
     return sharp.eval()
 
 
+def require_vocabulary(model: GPTJ, task: str, size: int) -> None:
+    """Refuse a model of another task: it would read this one's tokens as others, or not at all."""
+    if model.config.vocab_size != size:
+        raise ValueError(
+            f"the model has a vocabulary of {model.config.vocab_size} tokens and the {task} task one of {size}: "
+            f"give a model trained on this task"
+        )
+
+
 # Our names and those of transformers.
 _OUTSIDE = {"embedding": "transformer.wte", "norm": "transformer.ln_f", "readout": "lm_head"}
 _IN_BLOCK = {

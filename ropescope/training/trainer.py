@@ -15,6 +15,7 @@ Batches depend on the step alone, so a checkpoint needs no place in the data.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -31,9 +32,14 @@ from torch.nn import functional as F
 from .. import runs
 from ..models.gptj import GPTJ, GPTJConfig, save_gptj
 from ..tasks import LetterTask, MultihopTask, NumberTask, Samples, split
+from ..tasks.multihop import require_at_least
 from .watcher import Row, Watcher, accuracy_per_hop
 
 TASKS: dict[str, type[MultihopTask]] = {"number": NumberTask, "letter": LetterTask}
+
+LEAST = {"seed": 0, "layers": 1, "heads": 1, "width": 2, "mlp_width": 1, "batch": 1, "steps": 1, "warm_up": 0}
+LEAST |= dict.fromkeys(("watch_every", "probe", "checkpoint_every", "threads"), 1)
+"""Entries of a recipe that are whole numbers, and the least each can be."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,43 @@ class Recipe:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        # Types too: entries come from the command line, where anything that is JSON can be written.
         if self.task not in TASKS:
             raise ValueError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
-        for name in ("batch", "steps", "watch_every", "probe", "checkpoint_every", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.warm_up < self.steps:
+        for name, least in LEAST.items():
+            _require_whole(name, getattr(self, name), least)
+        if self.warm_up >= self.steps:
             raise ValueError(f"warm_up must be at least 0 and below steps = {self.steps}, not {self.warm_up}")
+        if self.width % (2 * self.heads):
+            raise ValueError(
+                f"width must be a multiple of 2 x heads = {2 * self.heads}, not {self.width}: RoPE turns pairs of dimensions"
+            )
+        _require_several("betas", self.betas, 2)
+        for name, number, below in (
+            ("dropout", self.dropout, 1),
+            *(("each of betas", beta, 1) for beta in self.betas),
+            ("rate", self.rate, math.inf),
+            ("weight_decay", self.weight_decay, math.inf),
+        ):
+            if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < below:
+                limit = "finite" if below == math.inf else f"below {below}"
+                raise ValueError(f"{name} must be a number, at least 0 and {limit}, not {number!r}")
+        self._check_data()
+
+    def _check_data(self) -> None:
+        if not isinstance(self.task_sizes, dict):
+            raise ValueError(f'task_sizes must be names with sizes, like {{"hops": 2}}, not {self.task_sizes!r}')
+        known = [entry.name for entry in fields(TASKS[self.task])]
+        for name, size in self.task_sizes.items():
+            if name not in known:
+                raise ValueError(f"task_sizes {name!r} is not a size of the {self.task} task: it has {', '.join(known)}")
+            _require_whole(f"task_sizes {name!r}", size, 0)
+        hops = self.make_task().hops
+        _require_several("samples", self.samples, 3)
+        for count in self.samples:
+            _require_whole("each of samples", count, 1)
+        if min(self.samples) < hops:  # else a hop count has no accuracy
+            raise ValueError(f"samples must be at least {hops} in each part, one for each hop count, not {min(self.samples)}")
         if self.probe > self.samples[1]:
             raise ValueError(f"probe is {self.probe}, more than the {self.samples[1]} validation samples it is taken from")
 
@@ -84,6 +120,17 @@ class Recipe:
         if step < self.warm_up:
             return self.rate * step / self.warm_up
         return self.rate * (self.steps - step) / (self.steps - self.warm_up)
+
+
+def _require_whole(name: str, value: object, least: int) -> None:
+    if type(value) is not int:  # True is an int to isinstance
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    require_at_least(name, value, least)
+
+
+def _require_several(name: str, values: object, count: int) -> None:
+    if not isinstance(values, tuple | list) or len(values) != count:
+        raise ValueError(f"{name} must be {count} numbers, not {values!r}")
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -106,15 +153,15 @@ def recipe(task: str, preset: str = "paper", seed: int = 0, changes: Sequence[st
     if preset not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
     settings: dict[str, Any] = {**PRESETS[preset], "task": task, "seed": seed}
-    types = {entry.name: entry for entry in fields(Recipe)}
+    names = [entry.name for entry in fields(Recipe) if entry.name not in ("task", "seed")]
     for change in changes:
         name, _, value = change.partition("=")
         try:
             parsed = json.loads(value)
         except json.JSONDecodeError:
             raise ValueError(f"--set {change} must be NAME=VALUE with a value as in JSON, like steps=500") from None
-        if name not in types or name in ("task", "seed"):
-            raise ValueError(f"--set {name} is not an entry of the recipe: {', '.join(types)}")
+        if name not in names:
+            raise ValueError(f"--set {name} is not an entry of the recipe: {', '.join(names)}")
         settings[name] = tuple(parsed) if isinstance(parsed, list) else parsed
     return Recipe(**settings)
 
@@ -130,8 +177,8 @@ def train(
 
     `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row.
     """
-    _take_folder(folder, recipe, resume)
-    checkpoint_file = folder / "checkpoint.safetensors"
+    config = json.dumps(asdict(recipe), indent=2) + "\n"
+    _refuse_other_runs(folder, config, resume)
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
     task = recipe.make_task()
@@ -140,6 +187,10 @@ def train(
         GPTJConfig(task.vocab_size, recipe.layers, recipe.heads, recipe.width, recipe.mlp_width, dropout=recipe.dropout)
     ).train()
     optimiser = recipe.optimiser(model)
+    # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
+    runs.new_folder(folder)
+    runs.write_whole(folder / "config.json", config)
+    checkpoint_file = folder / "checkpoint.safetensors"
     step, history = 0, History()
     if checkpoint_file.exists():
         try:
@@ -185,16 +236,13 @@ def train(
     return results
 
 
-def _take_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Make a folder this recipe's own, or refuse one that holds another run."""
-    file, config = folder / "config.json", json.dumps(asdict(recipe), indent=2) + "\n"
+def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
+    file = folder / "config.json"
     if file.exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
         if file.read_text() != config:
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
-    runs.new_folder(folder)
-    runs.write_whole(file, config)
 
 
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
