@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .heads import Heads as Heads
     from .logits import LogitFactors as LogitFactors
+    from .logits import attention_weights as attention_weights
     from .logits import counterfactual_logits as counterfactual_logits
+    from .logits import layer_factors as layer_factors
     from .logits import layer_logits as layer_logits
     from .logits import logit_factors as logit_factors
+    from .measures.blocks import block_logits as block_logits
     from .measures.bounded import BoundedScores as BoundedScores
     from .measures.bounded import bounded_swap_scores as bounded_swap_scores
     from .measures.gap import gap as gap
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from .models.built import t_index as t_index
     from .models.built import t_retrieval as t_retrieval
     from .models.bundled import bundled as bundled
+    from .models.door import Door as Door
+    from .models.door import RefusedError as RefusedError
     from .models.gptj import GPTJ as GPTJ
     from .models.gptj import GPTJConfig as GPTJConfig
     from .models.gptj import load_gptj as load_gptj
@@ -55,12 +60,15 @@ _ROOMS = {
     "Rope": "rope",
     "Heads": "heads",
     "LogitFactors": "logits",
+    "attention_weights": "logits",
     "counterfactual_logits": "logits",
+    "layer_factors": "logits",
     "layer_logits": "logits",
     "logit_factors": "logits",
     "SwapScores": "measures.scores",
     "permutation_scores": "measures.scores",
     "swap_scores": "measures.scores",
+    "block_logits": "measures.blocks",
     "BoundedScores": "measures.bounded",
     "bounded_swap_scores": "measures.bounded",
     "VarianceShares": "measures.shares",
@@ -75,6 +83,8 @@ _ROOMS = {
     "purity_steps": "measures.purity",
     "MeanInterval": "measures.intervals",
     "mean_interval": "measures.intervals",
+    "Door": "models.door",
+    "RefusedError": "models.door",
     "GPTJ": "models.gptj",
     "GPTJConfig": "models.gptj",
     "load_gptj": "models.gptj",

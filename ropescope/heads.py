@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 from .rope import Rope
@@ -16,6 +16,9 @@ class Heads:
 
     With grouped-query attention there are fewer key heads than query heads; query head `h` reads key head
     `h // (H // G)`, as everywhere in `transformers`.
+
+    `turns` are the rotations that the layer really applied, plane by plane, where those differ from what `rope` says: by the
+    rounding of its angles, or by a factor (YaRN). `sinks` are logits that take part in the softmax and belong to no key.
     """
 
     queries: Float[Tensor, "B H T d"]
@@ -25,6 +28,8 @@ class Heads:
     soft_cap: float | None = None
     window: int | None = None
     alibi: Float[Tensor, " H"] | None = None
+    turns: Complex[Tensor, "T F"] | None = None
+    sinks: Float[Tensor, " H"] | None = None
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 4 or self.keys.ndim != 4:

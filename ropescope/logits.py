@@ -16,10 +16,11 @@ asked for, and a plane is a pair of columns of both factors.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from .heads import Heads
@@ -44,7 +45,7 @@ class LogitFactors:
 
     def matrix(self) -> Float[Tensor, "*batch T T"]:
         """All of `M`; positions that the query cannot see hold -inf."""
-        return self._finish(self.content @ self.place.mT, self.bias, self.visible)
+        return self._finish(_product(self.content, self.place), self.bias, self.visible)
 
     def diagonal(self) -> Float[Tensor, "*batch T"]:
         """The head's real logits `M[j, j]`, without the rest of `M`."""
@@ -54,7 +55,7 @@ class LogitFactors:
     def piece(self, contents: Int[Tensor, " C"] | slice, positions: Int[Tensor, " P"] | slice) -> Float[Tensor, "*batch C P"]:
         """`M[contents][:, positions]`."""
         return self._finish(
-            self.content[..., contents, :] @ self.place[..., positions, :].mT,
+            _product(self.content[..., contents, :], self.place[..., positions, :]),
             None if self.bias is None else self.bias[..., positions],
             None if self.visible is None else self.visible[..., positions],
         )
@@ -69,27 +70,44 @@ class LogitFactors:
             visible=None if self.visible is None else self.visible[..., keys],
         )
 
-    def planes(self) -> Float[Tensor, "F *batch T T"]:
-        """`M_f` of every RoPE plane. Soft-cap and ALiBi belong to no plane: these add up to `M` before both."""
+    def by_plane(self) -> LogitFactors:
+        """The same with one matrix per RoPE plane, in front. Soft-cap and ALiBi belong to no plane: they are left out."""
         pairs = len(self.rope.frequencies)
-        content, place = (x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).movedim(-2, 0) for x in (self.content, self.place))
+        factors: list[Tensor] = []
+        for x in (self.content, self.place):
+            planes = x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).movedim(-2, 0)
+            if x.shape[-1] > 2 * pairs:  # what never turns is one number: its plane has a second one of zero
+                still = torch.nn.functional.pad(x[..., 2 * pairs :], (0, 1))
+                planes = torch.cat((planes, still[None]))
+            factors.append(planes)
+        content, place = factors
         while place.ndim < content.ndim:
             place = place.unsqueeze(1)
-        planes: Tensor = content @ place.mT
-        if self.content.shape[-1] > 2 * pairs:
-            still = self.content[..., 2 * pairs :] @ self.place[..., 2 * pairs :].mT
-            planes = torch.cat((planes, still[None]))
-        return planes if self.visible is None else planes.masked_fill(~self.visible[..., None, :], -math.inf)
+        return replace(self, content=content, place=place, soft_cap=None, bias=None)
+
+    def some(self, first_axis: slice) -> LogitFactors:
+        """Those of some heads, or planes: a part of the first axis."""
+        return replace(
+            self,
+            content=self.content[first_axis],
+            place=self.place if self.place.ndim < self.content.ndim or len(self.place) == 1 else self.place[first_axis],
+        )
+
+    def only_planes(self, kept: Sequence[int]) -> LogitFactors:
+        """What the head would do with these RoPE planes alone; that which never turns is the last one."""
+        pairs = len(self.rope.frequencies)
+        columns = torch.zeros(self.content.shape[-1], dtype=self.content.dtype, device=self.content.device)
+        for plane in kept:
+            columns[2 * plane : 2 * plane + 2 if plane < pairs else None] = 1
+        return replace(self, content=self.content * columns)
+
+    def planes(self) -> Float[Tensor, "F *batch T T"]:
+        """`M_f` of every RoPE plane. Soft-cap and ALiBi belong to no plane: these add up to `M` before both."""
+        return self.by_plane().matrix()
 
     def plane_diagonal(self) -> Float[Tensor, "F *batch T"]:
         """What every RoPE plane adds to the head's real logits, without the rest of `M`; as in `planes`."""
-        pairs = len(self.rope.frequencies)
-        terms = self.content * self.place
-        planes: Tensor = terms[..., : 2 * pairs].unflatten(-1, (pairs, 2)).sum(-1)
-        if terms.shape[-1] > 2 * pairs:
-            planes = torch.cat((planes, terms[..., 2 * pairs :].sum(-1, keepdim=True)), -1)
-        planes = planes.movedim(-1, 0)
-        return planes if self.visible is None else planes.masked_fill(~self.visible, -math.inf)
+        return self.by_plane().diagonal()
 
     def item(self, *index: int) -> LogitFactors:
         """The factors of one head and query out of a batch."""
@@ -114,6 +132,14 @@ class LogitFactors:
         return logits if visible is None else logits.masked_fill(~visible[..., None, :], -math.inf)
 
 
+def _product(content: Float[Tensor, "*batch C r"], place: Float[Tensor, "*#batch P r"]) -> Float[Tensor, "*batch C P"]:
+    if content.shape[-1] != 2:
+        return content @ place.mT
+    # Of one plane: two outer products, which general matrix products are slow at.
+    (a, b), (x, y) = content.unbind(-1), place.unbind(-1)
+    return (a[..., :, None] * x[..., None, :]).addcmul_(b[..., :, None], y[..., None, :])
+
+
 def logit_factors(
     query: Float[Tensor, "*#batch d"],
     keys: Float[Tensor, "*#batch T d"],
@@ -124,6 +150,7 @@ def logit_factors(
     soft_cap: float | None = None,
     window: int | None = None,
     alibi: float | Float[Tensor, "*#batch"] | None = None,
+    turns: Complex[Tensor, "T F"] | None = None,
 ) -> LogitFactors:
     """`M` in factored form, for contexts too long for a square matrix. Arguments as in `counterfactual_logits`."""
     for name, x, axes in (("query", query, "(..., d)"), ("keys", keys, "(..., T, d)")):
@@ -142,8 +169,7 @@ def logit_factors(
     distance = _distances(query_position, keys.shape[-2], keys.device).to(dtype)
     tokens = distance.shape[-1]
     content = _content(query.to(dtype), keys[..., :tokens, :].to(dtype), rope)
-    angles = distance[..., None] * torch.tensor(rope.frequencies, dtype=dtype, device=keys.device)
-    place = scale * torch.stack((angles.cos(), angles.sin()), -1).flatten(-2)
+    place = scale * (_turning(distance, rope) if turns is None else _turned(turns, query_position, keys.shape[-2], rope))
     if rope.rotary_dim < rope.head_dim:
         place = torch.cat((place, torch.full_like(distance[..., None], scale)), -1)
     bias = None if alibi is None else -torch.as_tensor(alibi, dtype=dtype, device=keys.device)[..., None] * distance
@@ -154,6 +180,23 @@ def logit_factors(
         if varying is not None and varying.ndim > 1:
             content = content.expand(*_shared_axes(name, varying.shape[:-1], content.shape[:-2]), *content.shape[-2:])
     return LogitFactors(content, place, rope, soft_cap, bias, visible)
+
+
+def _turning(distance: Float[Tensor, "*batch T"], rope: Rope) -> Float[Tensor, "*batch T r"]:
+    """`place` from the rotation as it should be."""
+    angles = distance[..., None] * torch.tensor(rope.frequencies, dtype=distance.dtype, device=distance.device)
+    return torch.stack((angles.cos(), angles.sin()), -1).flatten(-2)
+
+
+def _turned(turns: Tensor, query_position: int | Tensor | None, tokens: int, rope: Rope) -> Float[Tensor, "T r"]:
+    """`place` from the rotations that were really applied."""
+    if isinstance(query_position, Tensor):
+        raise ValueError("turns go with one query_position for all queries: give a whole number")
+    if turns.shape != (tokens, len(rope.frequencies)):
+        raise ValueError(f"turns must be (T, F) = ({tokens}, {len(rope.frequencies)}), not {tuple(turns.shape)}")
+    at = tokens - 1 if query_position is None else query_position
+    relative = turns[: at + 1] * turns[at].conj()
+    return torch.view_as_real(relative.conj().resolve_conj()).flatten(-2)
 
 
 def _content(query: Float[Tensor, "*#batch d"], keys: Float[Tensor, "*#batch T d"], rope: Rope) -> Float[Tensor, "*batch T r"]:
@@ -204,6 +247,7 @@ def counterfactual_logits(
     soft_cap: float | None = None,
     window: int | None = None,
     alibi: float | Float[Tensor, "*#batch"] | None = None,
+    turns: Complex[Tensor, "T F"] | None = None,
     by_plane: bool = False,
 ) -> Float[Tensor, "..."]:
     """`M[..., content, position]`: the logit each query would give to each key at each position.
@@ -215,6 +259,8 @@ def counterfactual_logits(
     soft_cap        `cap * tanh(logit / cap)`, as in Gemma 2
     window          how many positions a sliding-window layer sees, the query's own included
     alibi           slope of a linear distance bias `slope * (position - query_position)`, one or one per query
+    turns           the complex numbers by which planes were really multiplied at each position, where a model's own table of
+                    cosines and sines differs from what `rope` says, by rounding or by a factor
     by_plane        one matrix per RoPE plane, stacked in front; they add up to `M` before soft-cap and ALiBi
 
     The result has a row and a column for each key up to the last query position, in double precision. Positions that a
@@ -225,16 +271,24 @@ def counterfactual_logits(
     torch.Size([8, 17, 17])
     """
     factors = logit_factors(
-        query, keys, rope, scale=scale, query_position=query_position, soft_cap=soft_cap, window=window, alibi=alibi
+        query,
+        keys,
+        rope,
+        scale=scale,
+        query_position=query_position,
+        soft_cap=soft_cap,
+        window=window,
+        alibi=alibi,
+        turns=turns,
     )
     return factors.planes() if by_plane else factors.matrix()
 
 
-def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
-    """`M` of every head of a layer for the query at one position (the last unless given): (B, H, T, T)."""
+def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFactors:
+    """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position (the last unless given)."""
     at = heads.queries.shape[-2] - 1 if query_position is None else query_position
     groups = heads.keys.shape[1]
-    logits = counterfactual_logits(
+    factors = logit_factors(
         heads.queries[:, :, at].unflatten(1, (groups, -1)),
         heads.keys[:, :, None],
         heads.rope,
@@ -243,6 +297,40 @@ def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool
         soft_cap=heads.soft_cap,
         window=heads.window,
         alibi=None if heads.alibi is None else heads.alibi.unflatten(0, (groups, -1)),
-        by_plane=by_plane,
+        turns=heads.turns,
     )
-    return logits.flatten(-4, -3)
+
+    # Key head and query head within it become one axis; place and visibility are those of the one query position.
+    bias = None if factors.bias is None else factors.bias.flatten(-3, -2)
+    return replace(factors, content=factors.content.flatten(1, 2), bias=bias)
+
+
+def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
+    """`M` of every head of a layer for the query at one position (the last unless given): (B, H, T, T)."""
+    factors = layer_factors(heads, query_position)
+    return factors.planes() if by_plane else factors.matrix()
+
+
+def attention_weights(heads: Heads, rows: Int[Tensor, " Q"]) -> Float[Tensor, "B H Q T"]:
+    """The real attention weights of some queries, straight from rotated queries and keys."""
+    dtype, device = exact_dtype(heads.keys.device), heads.keys.device
+    places = torch.arange(heads.keys.shape[-2], device=device)
+    query, key = heads.queries[:, :, rows].to(dtype), heads.keys.to(dtype)
+    if heads.turns is None:
+        query, key = heads.rope.rotate(query, rows), heads.rope.rotate(key, places)
+    else:
+        (turning, still), (keys_turning, keys_still) = heads.rope.to_planes(query), heads.rope.to_planes(key)
+        query = heads.rope.from_planes(turning * heads.turns[rows], still)
+        key = heads.rope.from_planes(keys_turning * heads.turns, keys_still)
+    logits = (query.unflatten(1, (key.shape[1], -1)) @ key[:, :, None].mT).flatten(1, 2) * heads.scale
+    if heads.soft_cap is not None:
+        logits = heads.soft_cap * torch.tanh(logits / heads.soft_cap)
+    distance = rows[:, None] - places
+    if heads.alibi is not None:
+        logits = logits - heads.alibi.to(dtype)[:, None, None] * distance
+    hidden = (distance < 0) | (distance >= (heads.window or len(places)))
+    logits = logits.masked_fill(hidden, -math.inf)
+    if heads.sinks is None:
+        return logits.softmax(-1)
+    sinks = heads.sinks.to(dtype)[:, None, None].expand(*logits.shape[:-1], 1)
+    return torch.cat((logits, sinks), -1).softmax(-1)[..., :-1]

@@ -25,6 +25,12 @@ CHUNK = 1 << 16
 """Pairs worked on at once: their temporaries fit in a core's cache."""
 
 
+MANY_KEYS = 48
+"""From here on, pairs are taken as rows of a square instead of one by one."""
+WIDEST_LOGITS = 160.0
+"""exp(-160), squared twice, is 1e-278: still a number of full precision."""
+
+
 class SwapScores(NamedTuple):
     """Scores in [0, 1], shaped like the leading axes of `M`, with an axis for tau in front if several were given."""
 
@@ -57,6 +63,8 @@ def swap_scores(
 def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], taus: Sequence[float]) -> Tensor:
     """(score, tau, N) over all pairs of keys."""
     keys = logits.shape[-1]
+    if keys >= MANY_KEYS:
+        return torch.cat([_square(one, total, taus) for one, total in zip(logits, log_total, strict=True)], -1).clamp_(max=1)
     chunks: list[Tensor] = []
     items = max(1, CHUNK // (keys * keys))
     for start in range(0, len(logits), items):
@@ -77,6 +85,38 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
                 sums[:, k] += torch.stack([part.sum(0) for part in parts])
         chunks.append(sums[1:] / sums[0])
     return torch.cat(chunks, -1).clamp_(max=1)
+
+
+def _square(logits: Float[Tensor, "m m"], log_total: Tensor, taus: Sequence[float]) -> Tensor:
+    """(score, tau, 1) of one head with many keys: some rows of the square of pairs at a time, nothing picked one by one."""
+    keys = len(logits)
+    before = logits.diagonal()
+    weight = (before - log_total).exp()
+    widest = weight.amax() - weight.amin()
+    low, high = torch.aminmax(logits)
+    # Weights as they are, up to a factor, where squares of squares of them can be told from zero; else their log-ratios.
+    as_weights = bool(high - low < WIDEST_LOGITS)
+    values = (logits - high).exp_() if as_weights else logits
+    diagonal = values.diagonal()
+    sums = logits.new_zeros(3, len(taus))
+    rows = max(1, CHUNK // keys)
+    for start in range(0, keys - 1, rows):
+        stop = min(start + rows, keys)
+        here, there = values[start:stop, start:], values[start:, start:stop].mT  # content i at place j, and j at i
+        one, other = diagonal[start:stop, None], diagonal[start:]
+        if as_weights:
+            norm = (one * one + other * other).mul_((here * here).addcmul_(there, there)).rsqrt_()
+            positional = (one * there).addcmul_(other, here).mul_(norm)
+            symbolic = (other * there).addcmul_(one, here).mul_(norm)
+        else:
+            positional, symbolic = pair_cosines(one - other, there - here)
+        difference = (weight[start:stop, None] - weight[start:]).abs_().sub_(widest)
+        for k, tau in enumerate(taus):
+            alpha = (difference / tau).exp_().triu_(1)
+            sums[0, k] += alpha.sum()
+            sums[1, k] += torch.dot(alpha.flatten(), positional.flatten())
+            sums[2, k] += torch.dot(alpha.flatten(), symbolic.flatten())
+    return (sums[1:] / sums[0])[..., None]
 
 
 def _pairs(keys: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -102,6 +102,26 @@ Lookup = Callable[[Tensor, Tensor], Tensor]
 """Contents (C,) and positions (P,) to logits (..., C, P)."""
 
 
+def log_sum(parts: Callable[[], Iterator[Tensor]]) -> Tensor:
+    """Log of the sum of exponentials of all parts, held one at a time; they are asked for again if numbers get too large."""
+    total: Tensor | None = None
+    for part in parts():
+        if total is None:
+            shift = part.amax((-2, -1), keepdim=True)
+            total = part.sub(shift).exp_()
+        else:
+            total += part.sub_(shift).exp_()
+    assert total is not None
+    least, most = torch.aminmax(total)
+    if least > 1e-290 and most < 1e290:  # nothing was lost
+        return total.log_().add_(shift)
+    total = None
+    for part in parts():
+        total = part if total is None else torch.logaddexp(total, part)
+    assert total is not None
+    return total
+
+
 def slot_logits(lookup: Lookup, spans: Spans, contents: Tensor, slots: Tensor) -> Float[Tensor, "... C S"]:
     """Log of the mean weight (up to the normaliser) of block `contents[c]` standing where block `slots[s]` stood.
 
@@ -114,11 +134,12 @@ def slot_logits(lookup: Lookup, spans: Spans, contents: Tensor, slots: Tensor) -
     lengths = spans.lengths[contents]
 
     def aligned(at: Callable[[Tensor, int], Tensor]) -> Tensor:
-        total: Tensor | None = None
-        for t in range(int(lengths.max())):
-            part = lookup(at(contents, t), at(slots, t)).masked_fill((t >= lengths)[:, None], -math.inf)
-            total = part if total is None else torch.logaddexp(total, part)
-        assert total is not None
+        def parts() -> Iterator[Tensor]:
+            for t in range(int(lengths.max())):
+                part, short = lookup(at(contents, t), at(slots, t)), t >= lengths
+                yield part.masked_fill(short[:, None], -math.inf) if short.any() else part
+
+        total = log_sum(parts)
         return total - lengths.to(total.dtype).log()[:, None]
 
     # A block that does not reach as far as t is masked above; clamping only keeps its index legal.

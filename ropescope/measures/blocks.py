@@ -1,0 +1,47 @@
+"""`M` of whole blocks, without that of single tokens: what a long prompt of sentences costs grows with their number."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..logits import LogitFactors
+from .visible import Blocks, Spans, movable_spans, slot_logits
+
+
+@torch.no_grad()
+def block_logits(
+    factors: LogitFactors, blocks: Blocks, sinks: Float[Tensor, "*#batch"] | None = None
+) -> Float[Tensor, "*batch n n"]:
+    """A matrix that measures read like any `M`: one key per block, and a last one for all that never moves.
+
+    Row c, column p is the log of the mean weight (up to the normaliser) of block c where block p stood. The last entry of the
+    diagonal holds what else there is in the softmax: the query itself, tokens in no block, `sinks`. So `swap_scores`,
+    `variance_shares` and `exclusion` of it are those of `M` with `blocks`.
+
+    >>> M = block_logits(layer_factors(heads), blocks)
+    >>> swap_scores(M), variance_shares(M)
+    """
+    diagonal = factors.diagonal()
+    first = 0
+    if factors.visible is not None:
+        seen = factors.visible.reshape(-1, factors.visible.shape[-1])
+        if not (seen == seen[:1]).all():
+            raise ValueError("factors holds queries that see different keys: give them one by one")
+        first = int(seen[0].to(torch.uint8).argmax())
+    spans = movable_spans(blocks, diagonal.shape[-1] - first, first, diagonal.device)
+    spans = Spans(spans.starts + first, spans.stops + first)
+    every = torch.arange(len(spans.starts), device=diagonal.device)
+    moving = slot_logits(factors.piece, spans, every, every)
+    total = diagonal.logsumexp(-1)
+    if sinks is not None:
+        total = torch.logaddexp(total, sinks.to(total.dtype).expand_as(total))
+    share = (moving.diagonal(dim1=-2, dim2=-1).logsumexp(-1) - total).exp()
+    # A share that rounds to all of it leaves less to the rest than any weight can show.
+    rest = total + torch.log1p(-share.clamp(max=1 - torch.finfo(share.dtype).eps))
+    number = len(every)
+    result = moving.new_zeros(*moving.shape[:-2], number + 1, number + 1)
+    result[..., :number, :number] = moving
+    result[..., -1, -1] = rest
+    return result
