@@ -10,7 +10,8 @@ UNROTATED, UNSCORED, RARELY_SCORED = 12, (3, 4), (20, 0)
 def make_profile(trend=True, inputs=20, layers=30, heads=9, planes=32, seed=0):
     """Heads turn from positional to symbolic with depth, and from slow planes to fast ones; without `trend` all is noise.
 
-    One layer does not rotate, one head has no scores, one has them on the first five inputs only, and induction is unknown on some inputs.
+    One layer does not rotate, one head has no scores, one has them on the first five inputs only, and induction is unknown on
+    some inputs.
     """
     draws = np.random.default_rng(seed)
     shape = (inputs, layers, heads)
@@ -108,3 +109,72 @@ def _with_holes(dataset):
     dataset["frequency"][UNROTATED, 0] = 0.0
     dataset["induction"][::4] = np.nan
     return dataset
+
+
+def trace_rows(blocks=24):
+    """A positional, a symbolic and a mixed head that attend to block 5 (and 9), in the input as it is and after three swaps."""
+    rows = []
+    for head, kind in (("L2 H1", "positional"), ("L24 H3", "symbolic"), ("L13 H7", "mixed")):
+        weights = np.random.default_rng(len(rows)).uniform(0, 0.01, blocks)
+        weights[[4, 8]] = 0.3, 0.1
+        for first, second in ((None, None), (5, 18), (9, 11), (2, 23)):
+            order = np.arange(blocks)
+            if first is not None:
+                order[[first - 1, second - 1]] = order[[second - 1, first - 1]]
+            moved = {"positional": weights, "symbolic": weights[order], "mixed": (weights + weights[order]) / 2}[kind]
+            name = "nothing moved" if first is None else f"{first} and {second} swapped"
+            rows += [
+                {
+                    "head": head,
+                    "kind": kind,
+                    "swap": name,
+                    "block": n + 1,
+                    "weight": float(weight),
+                    "moved": bool(order[n] != n),
+                }
+                for n, weight in enumerate(moved)
+            ]
+    return rows
+
+
+def path_rows(planes=32):
+    """Three heads that wander from a corner to where they belong as planes are added."""
+    draws, rows = np.random.default_rng(0), []
+    goals = {("L2 H1", "positional"): (0.93, 0.3), ("L24 H3", "symbolic"): (0.35, 0.95), ("L13 H7", "mixed"): (0.7, 0.65)}
+    for (head, kind), goal in goals.items():
+        for kept in range(1, planes + 1):
+            near = 1 - 1 / kept
+            at = np.clip(near * np.array(goal) + (1 - near) * np.array([0.9, 0.9]) + draws.normal(0, 0.1 / kept, 2), 0, 1)
+            rows.append({"head": head, "kind": kind, "kept": kept, "positional": float(at[0]), "symbolic": float(at[1])})
+    return rows
+
+
+def geometry_rows(keys=120):
+    """One query and keys of three heads: keys on a circle by position, in clusters, or everywhere."""
+    draws, rows = np.random.default_rng(0), []
+    for head, kind, plane in (("L2 H1", "positional", 6), ("L24 H3", "symbolic", 29), ("L13 H7", "mixed", 17)):
+        angle = {
+            "positional": np.arange(keys) * 0.05,
+            "symbolic": draws.choice([0.3, 2.5, 4.0], keys),
+            "mixed": np.zeros(keys),
+        }[kind]
+        points = np.stack([np.cos(angle), np.sin(angle)], 1) * draws.uniform(1.5, 2.5, (keys, 1)) + draws.normal(
+            0, 0.2, (keys, 2)
+        )
+        rows += [
+            {
+                "head": head,
+                "kind": kind,
+                "plane": plane,
+                "what": "key",
+                "x": float(x),
+                "y": float(y),
+                "position": n,
+                "block": n // 6,
+            }
+            for n, (x, y) in enumerate(points)
+        ]
+        rows.append(
+            {"head": head, "kind": kind, "plane": plane, "what": "query", "x": 14.0, "y": 9.0, "position": keys, "block": None}
+        )
+    return rows

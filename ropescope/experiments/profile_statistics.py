@@ -1,7 +1,7 @@
 """What the profile of a language model says, as plain numbers, beside what paper A says of its models.
 
-Heads of one layer resemble each other, so 270 heads are fewer than 270 independent observations. Every relation over heads is therefore
-given twice: with the usual p-value, as paper A does, and with layers as what was drawn, shuffled and redrawn whole.
+Heads of one layer resemble each other, so 270 heads are fewer than 270 independent observations. Every relation over heads is
+therefore given twice: with the usual p-value, as in paper A, and with layers as what was drawn, shuffled and redrawn whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Table = NDArray[np.float64]
 SCORES = ("positional", "symbolic")
 CLASSICAL = ("previous_token", "induction", "sink")
 MARGIN = 0.2
-"""A head whose scores differ by less is mixed. Heads of language models are rarely pure, so that purity would leave nearly none to compare."""
+"""A head whose scores differ by less is mixed. Few heads of language models are pure; by purity nearly all would be mixed."""
 SHUFFLES = 9_999
 """Enough that the smallest p-value they can give, 1 / (shuffles + 1), is the 1e-4 that paper A speaks of."""
 
@@ -33,14 +33,14 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
 
     Scores of a head are means over the inputs on which it has them. Tables of heads are lists of layers, each a list of heads.
     """
-    values = {name: table(dataset, name) for name in SCORES}
+    values = {name: by_input(dataset, name) for name in SCORES}
     means = {name: mean_of_known(x) for name, x in values.items()}
     difference = means["symbolic"] - means["positional"]
     kind = head_kinds(means["positional"], means["symbolic"])
     pure = purity(means["positional"], means["symbolic"])
     right = np.asarray(dataset["right"].values, dtype=bool)
     counts = Counter(kind.ravel().tolist())
-    shares = mean_of_known(table(dataset, "symbol_share") - table(dataset, "position_share"))
+    shares = mean_of_known(by_input(dataset, "symbol_share") - by_input(dataset, "position_share"))
     result = {
         **{name: dataset.attrs.get(name) for name in ("model", "precision", "prompts", "seed")},
         "inputs": len(right),
@@ -65,11 +65,11 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
         "right_only": _right_only(values, right),
         "frequency": _frequency(dataset, difference, kind, seed),
         "classical": {
-            name: {score: related(mean_of_known(table(dataset, name)), means[score], seed) for score in SCORES}
+            name: {score: related(mean_of_known(by_input(dataset, name)), means[score], seed) for score in SCORES}
             for name in CLASSICAL
         },
         "shares": related(shares, difference, seed),
-        "on_blocks": _quartiles(mean_of_known(table(dataset, "on_blocks"))),
+        "on_blocks": _quartiles(mean_of_known(by_input(dataset, "on_blocks"))),
         "exclusion": _exclusion(dataset),
         "worst_check_error": _largest(dataset["check_error"].values),
     }
@@ -79,7 +79,7 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
 
 
 def head_kinds(positional: Table, symbolic: Table, margin: float = MARGIN) -> NDArray[np.str_]:
-    """`positional` or `symbolic` where that score is larger by at least the margin, else `mixed`; `unscored` where it has none."""
+    """`positional` or `symbolic` where that score is larger by the margin or more, else `mixed`; `unscored` without scores."""
     lead = symbolic - positional
     return np.select([np.isnan(lead), lead <= -margin, lead >= margin], ["unscored", "positional", "symbolic"], "mixed")
 
@@ -103,15 +103,14 @@ def related(x: Table, y: Table, seed: int = 0) -> dict[str, Any] | None:
         return None
     draws = np.random.default_rng(seed)
     orders = draws.permuted(np.tile(np.arange(len(x)), (SHUFFLES, 1)), axis=1)
-    ranked = [np.full(x.shape, np.nan) for _ in range(2)]
-    for rank, table in zip(ranked, (x, y), strict=True):
-        rank[both] = rankdata(table[both])
+    ranked = np.full((2, *x.shape), np.nan)
+    ranked[:, both] = rankdata([x[both], y[both]], axis=1)
     found: dict[str, Any] = {"heads": int(both.sum())}
-    for name, test, tables in (("pearson", pearsonr, (x, y)), ("spearman", spearmanr, ranked)):
-        usual = test(x[both], y[both])
-        shuffled = np.abs(_shuffled_correlation(*tables, orders))
-        as_much = int((shuffled >= abs(usual.statistic) - 1e-9).sum())
-        found[name] = {"r": usual.statistic, "p_value": usual.pvalue, "p_layers": (1 + as_much) / (1 + SHUFFLES)}
+    usual = {"pearson": pearsonr(x[both], y[both]), "spearman": spearmanr(x[both], y[both])}
+    shuffled = {"pearson": _shuffled_correlation(x, y, orders), "spearman": _shuffled_correlation(ranked[0], ranked[1], orders)}
+    for name, test in usual.items():
+        r, p_value = float(test.statistic), float(test.pvalue)
+        found[name] = {"r": r, "p_value": p_value, "p_layers": _share_as_large(shuffled[name], r)}
     drawn = draws.multinomial(len(x), np.full(len(x), 1 / len(x)), size=2000)
     sums = [drawn @ part.sum(1) for part in _products(x, y)]
     found["pearson"]["low"], found["pearson"]["high"] = _quantiles(_correlation(*sums))
@@ -154,15 +153,15 @@ def _within_layers(x: Table, y: Table, seed: int) -> dict[str, Any] | None:
         shuffled += draws.permuted(np.tile(b, (SHUFFLES, 1)), axis=1) @ a
     if not sizes.all():
         return None
-    as_much = int((np.abs(shuffled) >= abs(product) - 1e-9).sum())
-    return {"r": product / np.sqrt(sizes.prod()), "p_shuffled": (1 + as_much) / (1 + SHUFFLES)}
+    scale = np.sqrt(sizes.prod())
+    return {"r": product / scale, "p_shuffled": _share_as_large(shuffled / scale, product / scale)}
 
 
 def _depth(values: Table, layers: NDArray[np.int64], sign: int, seed: int) -> dict[str, Any] | None:
     """A score in the first half of the layers against the second; `sign` is the trend paper A finds, 1 rising.
 
-    The middle one of an odd number of layers belongs to neither half. One-sided p-values by Mann and Whitney, over heads, and over the
-    medians of layers. In how many prompts the medians differ as they should says nothing of other heads, so it has no p-value.
+    The middle one of an odd number of layers belongs to neither half. One-sided p-values by Mann and Whitney, over heads, and
+    over the medians of layers. In how many prompts the trend holds says nothing of other heads, so it has no p-value.
     """
     means, half = mean_of_known(values), values.shape[1] // 2
     first, second = (x[np.isfinite(x)] for x in (means[:half], means[-half:] if half else means[:0]))
@@ -170,13 +169,12 @@ def _depth(values: Table, layers: NDArray[np.int64], sign: int, seed: int) -> di
         return None
     by_layer = np.array([_median(layer) for layer in means])
     halves = [x[np.isfinite(x)] for x in (by_layer[:half], by_layer[-half:])]
-    expected = "greater" if sign < 0 else "less"
     trend = np.array([sign * (_median(x[-half:]) - _median(x[:half])) for x in values])
     return {
         "first": _median(first),
         "second": _median(second),
-        "p_value": mannwhitneyu(first, second, alternative=expected).pvalue,
-        "p_layers": mannwhitneyu(*halves, alternative=expected).pvalue,
+        "p_value": _larger(second, first) if sign > 0 else _larger(first, second),
+        "p_layers": _larger(halves[1], halves[0]) if sign > 0 else _larger(halves[0], halves[1]),
         "with_layer": related(np.broadcast_to(layers[:, None], means.shape).astype(float), means, seed),
         "by_layer": by_layer,
         "prompts_with_trend": int((trend > 0).sum()),
@@ -225,10 +223,10 @@ def _sensitivity(dataset: xr.Dataset, values: Mapping[str, Table]) -> dict[str, 
     """What the scores would have been with another temperature, single tokens for blocks, permutations for swaps."""
     found: dict[str, Any] = {"tau": []}
     for n, tau in enumerate(dataset["tau"].values):
-        tables = {name: table(dataset.isel(tau=n), f"{name}_by_tau") for name in SCORES}
+        tables = {name: by_input(dataset.isel(tau=n), f"{name}_by_tau") for name in SCORES}
         found["tau"].append({"tau": float(tau), **{name: agreement(values[name], tables[name]) for name in SCORES}})
     for way, suffix in (("tokens", "by_token"), ("permutations", "permuted")):
-        found[way] = {name: agreement(values[name], table(dataset, f"{name}_{suffix}")) for name in SCORES}
+        found[way] = {name: agreement(values[name], by_input(dataset, f"{name}_{suffix}")) for name in SCORES}
     return found
 
 
@@ -244,9 +242,9 @@ def _right_only(values: Mapping[str, Table], right: NDArray[np.bool_]) -> dict[s
 
 
 def plane_means(dataset: xr.Dataset, name: str) -> Table:
-    """`plane_<name>` (layer, head, plane), mean over inputs. A layer that does not turn has none: its one plane is not the fastest."""
+    """`plane_<name>` (layer, head, plane), mean over inputs; NaN where a layer does not turn: its one plane is no fastest."""
     turns = dataset["frequency"].transpose("layer", "plane").values[:, 0] > 0
-    return np.where(turns[:, None, None], mean_of_known(table(dataset, f"plane_{name}")), np.nan)
+    return np.where(turns[:, None, None], mean_of_known(by_input(dataset, f"plane_{name}")), np.nan)
 
 
 def plane_bands(planes: int) -> dict[str, slice]:
@@ -258,8 +256,8 @@ def plane_bands(planes: int) -> dict[str, slice]:
 def _frequency(dataset: xr.Dataset, lead: Table, kind: NDArray[np.str_], seed: int) -> dict[str, Any]:
     """How plane scores change from fast to slow planes, and where the largest logits of each kind of head lie.
 
-    Intervals are over layers. The p-value of the trend of means takes planes as independent, which neighbours are not; that of heads
-    comes from turning the sign of whole layers at random.
+    Intervals are over layers. The p-value of the trend of means takes planes as independent, which neighbours are not; that of
+    heads comes from turning the sign of whole layers at random.
     """
     tables = {name: plane_means(dataset, name) for name in SCORES}
     tables["difference"] = tables["symbolic"] - tables["positional"]
@@ -305,11 +303,10 @@ def _largest_planes(use: Table, tables: Mapping[str, Table], lead: Table, kind: 
     number = np.where(known, top + 1.0, np.nan)
     there = np.where(known, np.take_along_axis(tables["difference"], top[..., None], -1)[..., 0], np.nan)
     groups = {name: number[(kind == name) & known] for name in ("positional", "symbolic", "mixed")}
-    enough = len(groups["positional"]) and len(groups["symbolic"])
     return {
         "plane": number,
         "median": {name: _median(planes) for name, planes in groups.items()},
-        "p_value": mannwhitneyu(groups["symbolic"], groups["positional"], alternative="greater").pvalue if enough else np.nan,
+        "p_value": _larger(groups["symbolic"], groups["positional"]),
         "with_lead": related(lead, number, seed),
         "score_there": related(lead, there, seed),
     }
@@ -317,7 +314,7 @@ def _largest_planes(use: Table, tables: Mapping[str, Table], lead: Table, kind: 
 
 def _exclusion(dataset: xr.Dataset) -> dict[str, Any]:
     """On how many heads and inputs the exclusion principle is broken: none, unless something is computed wrongly."""
-    variance, bound = table(dataset, "exclusion_variance"), table(dataset, "exclusion_bound")
+    variance, bound = by_input(dataset, "exclusion_variance"), by_input(dataset, "exclusion_bound")
     seen = np.isfinite(variance) & np.isfinite(bound)
     broken = variance[seen] > bound[seen] * (1 + 1e-9) + 1e-12
     return {"cases": int(seen.sum()), "violations": int(broken.sum()), "share": broken.mean() if len(broken) else np.nan}
@@ -374,7 +371,7 @@ def _frequency_claims(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = [
         ("slow planes are symbolic: symbolic above positional, interval over layers too", "slow", lead("slow", "low") > 0),
         (
-            "middle to fast planes are positional: positional above symbolic",
+            "middle to fast planes are positional, likewise",
             "middle to fast",
             lead("middle to fast", "high") < 0,
         ),
@@ -414,7 +411,7 @@ def _number(value: Any) -> float:
     return np.nan if value is None else float(value)
 
 
-def table(dataset: xr.Dataset, name: str) -> Table:
+def by_input(dataset: xr.Dataset, name: str) -> Table:
     """A variable with its axes in the order input, layer, head and, if it has them, planes."""
     found: Table = dataset[name].transpose("input", "layer", "head", ...).values.astype(float)
     return found
@@ -476,8 +473,18 @@ def _turned_p_value(values: Table, seed: int) -> float:
     """Two-sided p-value of a mean of 0 by turning signs at random."""
     seen = values[np.isfinite(values)]
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(SHUFFLES, len(seen)))
-    as_much = int((np.abs(signs @ seen) >= abs(seen.sum()) - 1e-9).sum())
-    return (1 + as_much) / (1 + SHUFFLES)
+    return _share_as_large(signs @ seen, seen.sum())
+
+
+def _larger(first: Table, second: Table) -> float:
+    """One-sided p-value, by Mann and Whitney, of the first being larger; NaN when either is empty."""
+    return float(mannwhitneyu(first, second, alternative="greater").pvalue) if len(first) and len(second) else np.nan
+
+
+def _share_as_large(shuffled: Table, found: float) -> float:
+    """Two-sided p-value: how often a shuffle gives as much. What was found counts as one, so it is never 0."""
+    as_large = int((np.abs(shuffled) >= abs(found) - 1e-9).sum())
+    return (1 + as_large) / (1 + len(shuffled))
 
 
 def _products(x: Table, y: Table) -> tuple[Table, ...]:
@@ -496,7 +503,7 @@ def _correlation(n: Table, x: Table, y: Table, xx: Table, yy: Table, xy: Table) 
 
 
 def _shuffled_correlation(x: Table, y: Table, orders: NDArray[np.int64]) -> Table:
-    """Correlation with each order of the layers of `y`. Sums over heads of every pair of layers are made once, then looked up."""
+    """Correlation with each order of the layers of `y`. Sums over heads of each pair of layers are made once and looked up."""
     seen_x, seen_y = np.isfinite(x).astype(float), np.isfinite(y).astype(float)
     a, b = (np.nan_to_num(table - table[np.isfinite(table)].mean()) for table in (x, y))
     pairs = ((seen_x, seen_y), (a, seen_y), (seen_x, b), (a * a, seen_y), (seen_x, b * b), (a, b))
