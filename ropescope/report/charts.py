@@ -33,7 +33,7 @@ def up(field: str) -> alt.Y:
     return alt.Y(f"{field}:Q", scale=INSIDE, axis=TICKS, title="symbolic score: weights follow the keys")
 
 
-def corners(gamma: float = 0.1) -> list[Chart]:
+def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
     """The corners of pure heads and of uniform attention in the positional-symbolic plane: shaded, with names."""
 
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
@@ -43,7 +43,7 @@ def corners(gamma: float = 0.1) -> list[Chart]:
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(across("x"), up("y"), x2="x2:Q", y2="y2:Q")
         look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
         look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
-        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")]
+        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")] if named else [shade]
 
     return [
         *corner("pure positional", "positional", 1, 0),

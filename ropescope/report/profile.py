@@ -63,7 +63,8 @@ def titled(chart: Chart, width: float, title: str, *lines: str) -> Chart:
 
 def _small(title: str, said: list[str] | None = None) -> alt.TitleParams:
     """The title of one panel among several."""
-    return alt.TitleParams(title, subtitle=said or [], anchor="start", fontSize=12, subtitleFontSize=10)
+    more: dict[str, Any] = {"subtitle": said} if said else {}
+    return alt.TitleParams(title, anchor="start", frame="group", fontSize=12, subtitleFontSize=10, **more)
 
 
 def _legend(title: str, **more: Any) -> alt.Legend:
@@ -127,8 +128,8 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     counted, found = stats["kinds"], stats["correlation"]
     title = f"{len(rows)} heads between places and things"
     reading = (
-        f"{counted['positional']} heads lean to places by {MARGIN} or more, {counted['symbolic']} to things, {counted['mixed']} to "
-        f"neither. Means over {stats['inputs']} prompts; point at a head for its 95 % intervals."
+        f"{counted['positional']} heads lean to places by {MARGIN} or more, {counted['symbolic']} to things, "
+        f"{counted['mixed']} to neither. Means over {stats['inputs']} prompts; point at a head for its 95 % intervals."
     )
     if found is not None:
         r, low, high = (_signed(found["pearson"][name]) for name in ("r", "low", "high"))
@@ -139,12 +140,12 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     return titled(plane, 580, title, reading, about)
 
 
-def _names(rows: Rows) -> list[Chart]:
-    """Names beside heads, with a white rim so that they can be read over others."""
+def _names(rows: Rows, field: str = "name") -> list[Chart]:
+    """Names under heads in the positional-symbolic plane, with a white rim so that they can be read over others."""
     base = alt.Chart(alt.InlineData(values=list(rows)))
-    look: dict[str, Any] = {"fontWeight": "bold", "dy": 14}
+    look: dict[str, Any] = {"fontWeight": "bold", "dy": 15}
     rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
-    return [mark.encode(across("positional"), up("symbolic"), text="name:N") for mark in (rim, base.mark_text(**look))]
+    return [mark.encode(across("positional"), up("symbolic"), text=f"{field}:N") for mark in (rim, base.mark_text(**look))]
 
 
 def heat_map_chart(stats: Stats, about: str) -> Chart:
@@ -161,7 +162,7 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
         alt.Chart(alt.InlineData(values=rows))
         .mark_rect()
         .encode(
-            x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0), scale=alt.Scale(domain=stats["head"])),
+            x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0, labelOverlap="parity")).scale(domain=stats["head"]),
             y=alt.Y("layer:O", title="layer" if not n else None, scale=alt.Scale(domain=stats["layer"])),
             color=alt.Color(f"{score}:Q", title=None, scale=scale).legend(
                 orient="bottom", gradientLength=heads * step, gradientThickness=10, tickCount=5
@@ -261,7 +262,8 @@ def planes_chart(stats: Stats, about: str) -> Chart:
         alt.layer(alt.layer(rules, band, lines), frequencies).resolve_scale(x="independent").properties(width=640, height=280),
         740,
         f"Symbolic minus positional rises from fast to slow planes {share}",
-        "Each plane scored alone. Bands: 95 % intervals, layers drawn anew. Dotted: borders of the fastest eighth and slowest third.",
+        "Each plane scored alone. Bands: 95 % intervals, layers drawn anew. "
+        "Dotted: borders of the fastest eighth and slowest third.",
         about,
     )
 
@@ -269,7 +271,7 @@ def planes_chart(stats: Stats, about: str) -> Chart:
 def _frequency_said(value: float | None) -> str:
     if value is None or value == 0:
         return "" if value is None else "0"
-    return f"{value:.2g}" if value >= 1e-3 else f"{value:.0e}".replace("e-0", "e\N{MINUS SIGN}")
+    return f"{value:.2g}" if value >= 1e-3 else f"{value:.1e}".replace("e-0", "e\N{MINUS SIGN}")
 
 
 def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
@@ -279,6 +281,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     """
     tables = {score: plane_means(dataset, score) for score in SCORES}
     planes = [int(n) for n in dataset["plane"].values]
+    wide, high = max(26, min(72, 720 // len(stats["head"]))), 30
     # One row per head with all its planes in lists, unfolded by the chart: a tenth of the size of a row per plane.
     rows = []
     for n, layer in enumerate(stats["layer"]):
@@ -286,30 +289,29 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
             lists = {score: [_short(value, 2) for value in values[n, m]] for score, values in tables.items()}
             known = any(value is not None for value in lists["positional"])
             kind = stats["kind"][n][m]
-            why = "" if known else "no scores" if kind == "unscored" else "no planes"
+            why = "" if known or wide < 50 else "no scores" if kind == "unscored" else "no planes"
             rows.append(
                 {"row": n, "column": m, "name": f"L{layer} H{head}", "kind": kind, "why": why, "plane": planes, **lists}
             )
-    wide, high = max(26, min(72, 720 // len(stats["head"]))), 30
     part = 0.94  # of its place is taken by a panel, the rest is left between panels
 
-    def axis(numbers: list[int], title: str, orient: str) -> alt.Axis:
+    def axis(numbers: list[int], title: str, **more: Any) -> alt.Axis:
         names = [str(number) for number in numbers]
         middles = [n + part / 2 for n in range(len(numbers))]
         look: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelOverlap": False, "labelFontSize": 9}
-        return alt.Axis(values=middles, labelExpr=f"{names!r}[floor(datum.value)]", title=title, orient=orient, **look)
+        return alt.Axis(values=middles, labelExpr=f"{names!r}[floor(datum.value)]", title=title, **look, **more)
 
     def x(field: str) -> alt.X:
         scale = alt.Scale(domain=[0, len(stats["head"])], nice=False)
-        return alt.X(f"{field}:Q", scale=scale, axis=axis(stats["head"], "head", "top"))
+        return alt.X(f"{field}:Q", scale=scale, axis=axis(stats["head"], "head", orient="top"))
 
     def y(field: str) -> alt.Y:
         scale = alt.Scale(domain=[len(stats["layer"]), 0], nice=False)
-        return alt.Y(f"{field}:Q", scale=scale, axis=axis(stats["layer"], "layer", "left"))
+        return alt.Y(f"{field}:Q", scale=scale, axis=axis(stats["layer"], "layer"))
 
     base = alt.Chart(alt.InlineData(values=rows))
-    shade = alt.when(kind="positional").then(alt.value(COLOURS["positional"]))
-    shade = shade.when(kind="symbolic").then(alt.value(COLOURS["symbolic"])).otherwise(alt.value("white"))
+    blue, orange, white = (alt.value(colour) for colour in (COLOURS["positional"], COLOURS["symbolic"], "white"))
+    shade = alt.when(kind="positional").then(blue).when(kind="symbolic").then(orange).otherwise(white)
     panels = (
         base.transform_calculate(right=f"datum.column + {part}", below=f"datum.row + {part}")
         .mark_rect(fillOpacity=0.14, stroke="#CCCCCC", strokeWidth=0.7)
@@ -323,7 +325,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
             across=f"datum.column + {part} * (datum.plane - 0.5) / {len(planes)}",
             up=f"datum.row + {part} * (0.97 - 0.94 * datum.value)",
         )
-        .mark_line(strokeWidth=1.3)
+        .mark_line(strokeWidth=1.3 if wide > 50 else 0.9)
         .encode(
             x("across"),
             y("up"),
@@ -340,8 +342,8 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
         chart.properties(view=alt.ViewBackground(stroke=None)),
         wide * len(stats["head"]) + 40,
         f"Plane scores of every head: in {share:.0%}, symbolic gains on positional towards slow planes",
-        f"In each panel from plane 1 (fastest, left) to {len(planes)} (slowest, right); heights from 0 to 1. Each plane is scored "
-        "alone. Shaded blue: head leans to places; orange: to things; white: to neither.",
+        f"In each panel from plane 1 (fastest, left) to {len(planes)} (slowest, right); heights from 0 to 1. "
+        "Each plane is scored alone. Shaded blue: head leans to places; orange: to things; white: to neither.",
         about,
     )
 
@@ -400,7 +402,7 @@ def _norms_by_kind(heads: Rows, planes: list[int], x: alt.X) -> Chart:
 
 
 def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
-    height = len(heads) * max(1, min(14, round(560 / max(1, len(heads)))))
+    step = max(1, min(14, round(560 / max(1, len(heads)))))
     downwards = alt.Scale(domain=[len(heads), 0], nice=False)
     y = alt.Y("rank:Q", axis=None, scale=downwards)
     kept = ("name", "kind", "rank", "share", "largest", "plane")
@@ -424,14 +426,15 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
         if ranks:
             group = {"kind": kind, "rank": ranks[0], "below": ranks[-1] + 1, "middle": (ranks[0] + ranks[-1] + 1) / 2}
             # A name longer than its strip would run into the next one.
-            groups.append(group | {"said": f"{len(ranks)} {kind}" if len(ranks) > 0.15 * len(heads) else ""})
+            said = f"{len(ranks)} {kind}"
+            groups.append(group | {"said": said if len(ranks) * step > 6.5 * len(said) else ""})
     of_kinds = alt.Chart(alt.InlineData(values=groups)).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
     strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2="below:Q")
     names = of_kinds.mark_text(angle=270, fontWeight="bold").encode(
         x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text="said:N"
     )
     heading = _small("Every head, from most positional to most symbolic")
-    return alt.layer(tiles, strip, names).resolve_scale(color="independent").properties(height=height, title=heading)
+    return alt.layer(tiles, strip, names).resolve_scale(color="independent").properties(height=len(heads) * step, title=heading)
 
 
 def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
@@ -439,7 +442,7 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     found = stats["sensitivity"]
     usual = {score: by_input(dataset, score) for score in SCORES}
     ways = [
-        (f"\N{GREEK SMALL LETTER TAU} = {row['tau']:g}", dataset.isel(tau=n), "by_tau", row)
+        (f"\N{GREEK SMALL LETTER TAU} = {row['tau']:g}".replace("e-0", "e-"), dataset.isel(tau=n), "by_tau", row)
         for n, row in enumerate(found["tau"])
         if not np.isclose(row["tau"], 1e-4)
     ]
@@ -462,8 +465,8 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         alt.concat(*(_against_identity(stats, *panel) for panel in panels), columns=3, spacing=24),
         900,
         title,
-        "Across: scores as taken by default (swaps of blocks, \N{GREEK SMALL LETTER TAU} = 1e-4, all prompts). Up: taken otherwise. "
-        "On the line: no difference. Moved: mean absolute difference over heads.",
+        "Across: scores as taken by default (swaps of blocks, \N{GREEK SMALL LETTER TAU} = 1e-4, all prompts). "
+        "Up: taken otherwise. On the line: no difference. Moved: mean absolute difference over heads.",
         about,
     )
 
@@ -506,11 +509,13 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         said = []
         for score, found in stats["classical"][name].items():
             if found is not None:
-                r, p_value = found["spearman"]["r"], found["spearman"]["p_value"]
-                said.append(f"with {score}: rank correlation {_signed(r)}, p = {p_value:.1g}")
+                r, p_value = found["spearman"]["r"], found["spearman"]["p_layers"]
+                said.append(f"with {score}: rank correlation {_signed(r)}, p = {p_value:.2g}")
                 links.append((abs(r), f"{title} and {score} score, rank correlation {_signed(r)}"))
         # Heads with high values are drawn last, lest the many low ones cover them.
-        values = sorted((row for row in rows if row[name] is not None), key=lambda row: float(row[name]))
+        known = sorted((row for row in rows if row[name] is not None), key=lambda row: float(row[name]))
+        kept = ("name", "kind", *SCORES, *(f"{score}_said" for score in SCORES), name)
+        values = [{field: row[field] for field in kept} for row in known]
         points = (
             alt.Chart(alt.InlineData(values=values))
             .mark_circle(size=45, opacity=1, stroke="white", strokeWidth=0.4)
@@ -528,7 +533,8 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         alt.hconcat(*charts, spacing=28).resolve_scale(color="independent"),
         900,
         f"Strongest link to classical head scores: {max(links)[1]}" if links else "Classical head scores",
-        "Induction: weight on the token after an earlier occurrence of the last one. Means over prompts.",
+        "Induction: weight on the token after an earlier occurrence of the last one. Means over prompts. "
+        "p: whole layers shuffled.",
         about,
     )
 
@@ -536,13 +542,15 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
 def trace_chart(rows: Rows, about: str) -> Chart:
     """Weights of blocks before and after swaps: a line of panels per head, a panel per swap.
 
-    Rows: head (name), kind, swap (what was done, as "nothing moved" or "3 and 17 swapped"), block (number of the place), weight, moved
-    (this place holds another block than before). Heads and swaps stand in the order in which they come. What comes first is
-    the input as it is; its weights are drawn as ticks over the bars of the others.
+    Rows: head (name), kind, swap (what was done, as "nothing moved" or "3 and 17 swapped"), block (number of place), weight,
+    moved (whether this place holds another block than before). Heads and swaps stand in the order in which they come. The swap
+    that comes first is the input as it is; its weights are drawn as ticks over the bars of the others.
     """
     heads, swaps = (list(dict.fromkeys(row[name] for row in rows)) for name in ("head", "swap"))
     before = {(row["head"], row["block"]): row["weight"] for row in rows if row["swap"] == swaps[0]}
     width = max(150, min(240, 960 // len(swaps)))
+    places = list(dict.fromkeys(row["block"] for row in rows))
+    apart = -(-len(places) // 8)
     lines = []
     for head in heads:
         of_head = [dict(row) | {"before": before[row["head"], row["block"]]} for row in rows if row["head"] == head]
@@ -550,10 +558,11 @@ def trace_chart(rows: Rows, about: str) -> Chart:
         panels = []
         for n, swap in enumerate(swaps):
             x = alt.X("block:O", title="place" if head == heads[-1] else None).axis(
-                labelAngle=0, labelOverlap="greedy", labels=head == heads[-1], ticks=False
+                labelAngle=0, values=places[len(places) % apart :: apart], labels=head == heads[-1], ticks=False
             )
             sides = alt.Axis(tickCount=3, labels=not n, ticks=not n, domain=not n)
-            y = alt.Y("weight:Q", title=[head, of_head[0]["kind"]] if not n else None, axis=sides).scale(domain=[0, top])
+            high = alt.Scale(domain=[0, 1.12 * top], nice=False)
+            y = alt.Y("weight:Q", title=[head, of_head[0]["kind"]] if not n else None, axis=sides, scale=high)
             base = alt.Chart(alt.InlineData(values=[row for row in of_head if row["swap"] == swap])).encode(x=x)
             bars = base.mark_bar().encode(
                 y=y,
@@ -562,16 +571,16 @@ def trace_chart(rows: Rows, about: str) -> Chart:
                 .legend(labelExpr="datum.value ? 'place holds another block' : 'place holds the same block'", orient="bottom"),
                 tooltip=["head:N", "swap:N", "block:O", "weight:Q", "before:Q"],
             )
-            ticks = base.mark_tick(color="black", thickness=1.5).encode(y=alt.Y("before:Q", title=None))
+            ticks = base.mark_tick(color="black", thickness=1.5).encode(y=alt.Y("before:Q", title=None, scale=high))
             panel = alt.layer(bars, ticks) if n else bars
             panels.append(panel.properties(width=width, height=90, title=_small(swap) if head == heads[0] else ""))
-        lines.append(alt.hconcat(*panels, spacing=10))
+        lines.append(alt.hconcat(*panels, spacing=12, bounds="flush"))
     return titled(
         alt.vconcat(*lines, spacing=6),
         (width + 10) * len(swaps) + 60,
         "Attention to blocks when two of them change places",
-        "Bars: weight at each place; black ticks: before the swap. A positional head keeps to the ticks, a symbolic one moves its "
-        "weight with the block.",
+        "Bars: weight at each place; black ticks: before the swap. A positional head keeps to the ticks, a symbolic one "
+        "moves its weight with the block.",
         about,
     )
 
@@ -581,6 +590,8 @@ def path_chart(rows: Rows, about: str) -> Chart:
 
     Rows: head (name), kind, kept (number of planes kept), positional, symbolic.
     """
+    most = max(row["kept"] for row in rows)
+    doubled = [2**n for n in range(int(most).bit_length())]
     charts = []
     for head in dict.fromkeys(row["head"] for row in rows):
         path = sorted((dict(row) for row in rows if row["head"] == head), key=lambda row: int(row["kept"]))
@@ -589,20 +600,15 @@ def path_chart(rows: Rows, about: str) -> Chart:
         points = base.mark_circle(size=40, opacity=1).encode(
             across("positional"),
             up("symbolic"),
-            color=alt.Color("kept:Q", title="planes kept").scale(scheme=DARK_TO_LIGHT),
+            color=alt.Color("kept:Q", title="planes kept").scale(type="log", scheme=DARK_TO_LIGHT).legend(values=doubled),
             tooltip=["head:N", "kind:N", "kept:Q", "positional:Q", "symbolic:Q"],
         )
-        ends = [path[0] | {"said": f"{path[0]['kept']}"}, path[-1] | {"said": f"all {path[-1]['kept']}"}]
+        ends = [path[0] | {"said": str(path[0]["kept"])}, path[-1] | {"said": f"all {path[-1]['kept']}"}]
         named = alt.Chart(alt.InlineData(values=ends))
         rings = named.mark_point(size=110, color="black", strokeWidth=1.5, opacity=1).encode(
             across("positional"), up("symbolic")
         )
-        look: dict[str, Any] = {"fontWeight": "bold", "dy": -14}
-        names = [
-            mark.encode(across("positional"), up("symbolic"), text="said:N")
-            for mark in (named.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look), named.mark_text(**look))
-        ]
-        plane = alt.layer(*corners(), line, points, rings, *names)
+        plane = alt.layer(*corners(named=False), line, points, rings, *_names(ends, "said"))
         charts.append(plane.properties(width=240, height=240, title=_small(f"{head}, {path[0]['kind']}")))
     return titled(
         alt.concat(*charts, columns=3),
@@ -616,8 +622,8 @@ def path_chart(rows: Rows, about: str) -> Chart:
 def geometry_chart(rows: Rows, about: str) -> Chart:
     """Queries and keys of heads in the plane each uses most, a panel per head, keys coloured by position.
 
-    Rows: head (name), kind, plane (counted from 1), what ("query" or "key"), x, y, position, block (number; None outside all blocks).
-    Queries are drawn as rays as long as the longest key, since often one is many times as long as the other.
+    Rows: head (name), kind, plane (counted from 1), what ("query" or "key"), x, y, position, block (number; None outside all
+    of them). Queries are drawn as rays as long as the longest key, since often one is many times as long as the other.
     """
     charts = []
     for head in dict.fromkeys(row["head"] for row in rows):
