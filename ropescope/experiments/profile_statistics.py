@@ -19,6 +19,8 @@ from ..measures.intervals import mean_interval
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 
 Table = NDArray[np.float64]
+Kinds = NDArray[Any]
+"""Words; numpy counts words of another length as another type."""
 
 SCORES = ("positional", "symbolic")
 CLASSICAL = ("previous_token", "induction", "sink")
@@ -78,7 +80,7 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
     return found
 
 
-def head_kinds(positional: Table, symbolic: Table, margin: float = MARGIN) -> NDArray[np.str_]:
+def head_kinds(positional: Table, symbolic: Table, margin: float = MARGIN) -> Kinds:
     """`positional` or `symbolic` where that score is larger by the margin or more, else `mixed`; `unscored` without scores."""
     lead = symbolic - positional
     return np.select([np.isnan(lead), lead <= -margin, lead >= margin], ["unscored", "positional", "symbolic"], "mixed")
@@ -253,7 +255,7 @@ def plane_bands(planes: int) -> dict[str, slice]:
     return {"fastest": slice(0, fastest), "middle to fast": slice(fastest, slow), "slow": slice(slow, planes)}
 
 
-def _frequency(dataset: xr.Dataset, lead: Table, kind: NDArray[np.str_], seed: int) -> dict[str, Any]:
+def _frequency(dataset: xr.Dataset, lead: Table, kind: Kinds, seed: int) -> dict[str, Any]:
     """How plane scores change from fast to slow planes, and where the largest logits of each kind of head lie.
 
     Intervals are over layers. The p-value of the trend of means takes planes as independent, which neighbours are not; that of
@@ -296,7 +298,7 @@ def _turning(dataset: xr.Dataset) -> list[float]:
     return [_median(column) for column in table[table[:, 0] > 0].T]
 
 
-def _largest_planes(use: Table, tables: Mapping[str, Table], lead: Table, kind: NDArray[np.str_], seed: int) -> dict[str, Any]:
+def _largest_planes(use: Table, tables: Mapping[str, Table], lead: Table, kind: Kinds, seed: int) -> dict[str, Any]:
     """In which plane each head's logits are largest, and whether that plane, alone, does what the head does."""
     known = np.isfinite(use).any(-1)
     top = np.where(known, np.where(np.isfinite(use), use, -np.inf).argmax(-1), 0)

@@ -41,7 +41,13 @@ HEAD_TOOLTIP = [
 
 def write_figures(dataset: xr.Dataset, stats: Stats, about: str, folder: Path) -> list[str]:
     """All figures of a profile and its `statistics`; `about` says where the data come from. Returns the names of the files."""
-    charts = {
+    charts = figures(dataset, stats, about)
+    return [file for name, chart in charts.items() for file in write_chart(chart, folder, name)]
+
+
+def figures(dataset: xr.Dataset, stats: Stats, about: str) -> dict[str, Chart]:
+    """All figures of a profile by name."""
+    return {
         "heads": heads_chart(stats, about),
         "heat-maps": heat_map_chart(stats, about),
         "depth": depth_chart(stats, about),
@@ -51,12 +57,11 @@ def write_figures(dataset: xr.Dataset, stats: Stats, about: str, folder: Path) -
         "sensitivity": sensitivity_chart(dataset, stats, about),
         "classical": classical_chart(dataset, stats, about),
     }
-    return [file for name, chart in charts.items() for file in write_chart(chart, folder, name)]
 
 
 def titled(chart: Chart, width: float, title: str, *lines: str) -> Chart:
     """The chart under a title that says what is seen, and lines on how to read it and where the data come from."""
-    subtitle = [part for line in lines for part in textwrap.wrap(line, int(width / 5.9))]
+    subtitle = [part for line in lines for part in textwrap.wrap(line, int(max(width, 560) / 5.9))]
     heading = alt.TitleParams(title, subtitle=subtitle, anchor="start", fontSize=15, subtitleColor="#555555", offset=12)
     return chart.properties(title=heading)
 
@@ -558,7 +563,7 @@ def trace_chart(rows: Rows, about: str) -> Chart:
         panels = []
         for n, swap in enumerate(swaps):
             x = alt.X("block:O", title="place" if head == heads[-1] else None).axis(
-                labelAngle=0, values=places[len(places) % apart :: apart], labels=head == heads[-1], ticks=False
+                labelAngle=0, values=places[::apart], labels=head == heads[-1], ticks=False
             )
             sides = alt.Axis(tickCount=3, labels=not n, ticks=not n, domain=not n)
             high = alt.Scale(domain=[0, 1.12 * top], nice=False)
@@ -603,7 +608,7 @@ def path_chart(rows: Rows, about: str) -> Chart:
             color=alt.Color("kept:Q", title="planes kept").scale(type="log", scheme=DARK_TO_LIGHT).legend(values=doubled),
             tooltip=["head:N", "kind:N", "kept:Q", "positional:Q", "symbolic:Q"],
         )
-        ends = [path[0] | {"said": str(path[0]["kept"])}, path[-1] | {"said": f"all {path[-1]['kept']}"}]
+        ends = [row | {"said": str(row["kept"])} for row in (path[0], path[-1])]
         named = alt.Chart(alt.InlineData(values=ends))
         rings = named.mark_point(size=110, color="black", strokeWidth=1.5, opacity=1).encode(
             across("positional"), up("symbolic")
@@ -614,7 +619,8 @@ def path_chart(rows: Rows, about: str) -> Chart:
         alt.concat(*charts, columns=3),
         300 * min(3, len(charts)),
         "Where heads land as their planes are added one by one",
-        "Planes with the largest logit norm come first, those not yet added are left out. Ringed: first step and last.",
+        "Planes with the largest logit norm come first, those not yet added are left out. Shaded: corners of "
+        "pure positional, pure symbolic and uniform heads.",
         about,
     )
 
