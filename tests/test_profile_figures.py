@@ -17,9 +17,14 @@ def profile():
     return dataset, statistics(dataset)
 
 
-def data_of(chart):
+@pytest.fixture(scope="module")
+def specs(profile):
+    return {name: chart.to_dict() for name, chart in figures(*profile, ABOUT).items()}
+
+
+def data_of(spec):
     """The rows of every part of a chart that has its own."""
-    spec, found = chart.to_dict(), []
+    found = []
 
     def look(part):
         if isinstance(part, dict):
@@ -48,35 +53,33 @@ def test_all_figures_are_written(profile, tmp_path):
             assert len(content) < 5e6
 
 
-def test_titles_say_what_is_seen(profile):
-    charts = figures(*profile, ABOUT)
-    titles = {name: chart.to_dict()["title"] for name, chart in charts.items()}
+def test_titles_say_what_is_seen(profile, specs):
+    titles = {name: spec["title"] for name, spec in specs.items()}
     assert all(ABOUT in " ".join(title["subtitle"]) for title in titles.values())
     assert titles["heads"]["text"] == "269 heads between places and things: r = \N{MINUS SIGN}0.94"
     depth = profile[1]["depth"]["positional"]
     assert f"positional {depth['first']:.2f} \N{RIGHTWARDS ARROW} {depth['second']:.2f}" in titles["depth"]["text"]
 
 
-def test_every_head_is_shown(profile):
+def test_every_head_is_shown(profile, specs):
     dataset, stats = profile
     rows = head_rows(stats)
     assert len(rows) == 269
     third = next(row for row in rows if row["name"] == "L0 H2")
     assert third["positional"] == pytest.approx(dataset["positional"].values[:, 0, 2].mean(), abs=1e-4)
     assert third["symbolic_low"] < third["symbolic"] < third["symbolic_high"]
-    charts = figures(*profile, ABOUT)
-    assert 269 in map(len, data_of(charts["heads"]))
-    assert [len(values) for values in data_of(charts["heat-maps"])] == [269] * 3
-    assert 2 * 269 in map(len, data_of(charts["depth"]))
-    assert 270 in map(len, data_of(charts["planes-of-heads"]))
-    assert 260 in map(len, data_of(charts["norms"]))
-    assert [len(values) for values in data_of(charts["sensitivity"])].count(540) == 6
-    assert [len(values) for values in data_of(charts["classical"])] == [269] * 3
+    assert 269 in map(len, data_of(specs["heads"]))
+    assert [len(values) for values in data_of(specs["heat-maps"])] == [269] * 3
+    assert 2 * 269 in map(len, data_of(specs["depth"]))
+    assert 270 in map(len, data_of(specs["planes-of-heads"]))
+    assert 260 in map(len, data_of(specs["norms"]))
+    assert [len(values) for values in data_of(specs["sensitivity"])].count(540) == 6
+    assert [len(values) for values in data_of(specs["classical"])] == [269] * 3
 
 
-def test_planes_of_heads_hold_their_scores(profile):
-    dataset, stats = profile
-    rows = next(values for values in data_of(figures(dataset, stats, ABOUT)["planes-of-heads"]) if len(values) == 270)
+def test_planes_of_heads_hold_their_scores(profile, specs):
+    dataset = profile[0]
+    rows = next(values for values in data_of(specs["planes-of-heads"]) if len(values) == 270)
     head = next(row for row in rows if row["name"] == "L7 H3")
     assert head["symbolic"] == pytest.approx(dataset["plane_symbolic"].values[:, 7, 3].mean(0), abs=0.006)
     assert head["why"] == ""
@@ -84,8 +87,8 @@ def test_planes_of_heads_hold_their_scores(profile):
     assert next(row for row in rows if row["name"] == "L3 H4")["why"] == "no scores"
 
 
-def test_norms_are_sorted_by_kind(profile):
-    rows = next(values for values in data_of(figures(*profile, ABOUT)["norms"]) if len(values) == 260)
+def test_norms_are_sorted_by_kind(specs):
+    rows = next(values for values in data_of(specs["norms"]) if len(values) == 260)
     kinds = [row["kind"] for row in sorted(rows, key=lambda row: row["rank"])]
     assert kinds == sorted(kinds, key=["positional", "mixed", "symbolic"].index)
     assert all(max(row["share"]) == 1 for row in rows)
@@ -111,7 +114,7 @@ def test_odd_profiles_have_figures_too(case):
 
 def test_traces_compare_with_the_input_as_it_is():
     rows = trace_rows()
-    values = data_of(trace_chart(rows, ABOUT))
+    values = data_of(trace_chart(rows, ABOUT).to_dict())
     assert len(values) == 3 * 4  # heads, swaps
     assert all(len(panel) == 24 for panel in values)
     symbolic = {
@@ -127,13 +130,13 @@ def test_traces_compare_with_the_input_as_it_is():
 def test_paths_run_in_order_of_planes():
     rows = path_rows()
     chart = path_chart(rows[::-1], ABOUT)
-    paths = [values for values in data_of(chart) if len(values) == 32]
+    paths = [values for values in data_of(chart.to_dict()) if len(values) == 32]
     assert len(paths) == 3 * 2  # lines, points
     assert all([row["kept"] for row in path] == list(range(1, 33)) for path in paths)
 
 
 def test_queries_reach_as_far_as_keys():
-    values = data_of(geometry_chart(geometry_rows(), ABOUT))
+    values = data_of(geometry_chart(geometry_rows(), ABOUT).to_dict())
     queries = [row for part in values for row in part if row["what"] == "query"]
     keys = [row for part in values for row in part if row["what"] == "key" and row["head"] == queries[0]["head"]]
     assert np.hypot(queries[0]["x"], queries[0]["y"]) == pytest.approx(max(row["norm"] for row in keys))
