@@ -122,7 +122,7 @@ def related(x: Table, y: Table, seed: int = 0) -> dict[str, Any] | None:
 def _score_correlation(values: Mapping[str, Table], seed: int) -> dict[str, Any] | None:
     """Positional against symbolic over heads; also with other prompts drawn, and within layers.
 
-    Drawing prompts anew adds noise to the means of heads, which pulls r towards 0; r itself may lie near the end of that interval.
+    Drawing prompts anew adds noise to the means of heads, which pulls r towards 0: r itself may lie near an end of it.
     Within layers, each layer's mean is taken off both scores first, so that no trend over depth is left to correlate.
     """
     x, y = values["positional"], values["symbolic"]
