@@ -15,24 +15,26 @@ from ..runs import write_whole
 COLOURS = {"positional": "#0072B2", "symbolic": "#D55E00", "binding": "#009E73", "neutral": "#666666"}
 GROUP_COLOURS = ["#CC79A7", "#666666", "#0072B2", "#D55E00"]
 
+INSIDE = alt.Scale(domain=[-0.03, 1.03], nice=False)
+TICKS = alt.Axis(values=[n / 5 for n in range(6)])
+
 Rows = Sequence[Mapping[str, Any]]
 Chart = Any
 """Altair's charts; its own types change with what they are combined from."""
 
 
-def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -> Chart:
-    """Heads in the positional-symbolic plane, with confidence intervals and the corners of pure heads.
+def across(field: str) -> alt.X:
+    """A positional score, to the right."""
+    return alt.X(f"{field}:Q", scale=INSIDE, axis=TICKS, title="positional score: weights stay in place")
 
-    Heads of `name_group` have their names beside them.
-    """
-    inside = alt.Scale(domain=[-0.03, 1.03], nice=False)
-    ticks = alt.Axis(values=[n / 5 for n in range(6)])
 
-    def across(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=inside, axis=ticks, title="positional score: weights stay in place")
+def up(field: str) -> alt.Y:
+    """A symbolic score, upwards."""
+    return alt.Y(f"{field}:Q", scale=INSIDE, axis=TICKS, title="symbolic score: weights follow the keys")
 
-    def up(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", scale=inside, axis=ticks, title="symbolic score: weights follow the keys")
+
+def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
+    """The corners of pure heads and of uniform attention in the positional-symbolic plane: shaded, with names."""
 
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
         """A shaded square with its corner at (x, y), and its name beside it, towards the middle of the plane."""
@@ -41,8 +43,20 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(across("x"), up("y"), x2="x2:Q", y2="y2:Q")
         look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
         look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
-        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")]
+        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")] if named else [shade]
 
+    return [
+        *corner("pure positional", "positional", 1, 0),
+        *corner("pure symbolic", "symbolic", 0, 1),
+        *corner("uniform attention", "neutral", 1, 1),
+    ]
+
+
+def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -> Chart:
+    """Heads in the positional-symbolic plane, with confidence intervals and the corners of pure heads.
+
+    Heads of `name_group` have their names beside them.
+    """
     heads = alt.Chart(alt.InlineData(values=list(rows)))
     groups = list(dict.fromkeys(row["group"] for row in rows))
     colour = alt.Color("group:N", title="heads").scale(domain=groups, range=GROUP_COLOURS[: len(groups)])
@@ -70,9 +84,7 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         for half, side in sides.items()
     ]
     return alt.layer(
-        *corner("pure positional", "positional", 1, 0),
-        *corner("pure symbolic", "symbolic", 0, 1),
-        *corner("uniform attention", "neutral", 1, 1),
+        *corners(gamma),
         *intervals,
         points,
         *names,
