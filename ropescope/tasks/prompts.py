@@ -260,9 +260,7 @@ def _with_template(tokenizer: Any, chat: bool | None) -> bool:
     return template if chat is None else chat
 
 
-def _of_one_length(
-    tokenizer: Any, words: Sequence[str], frame: str, wanted: int, told_apart: bool = False
-) -> list[str]:
+def _of_one_length(tokenizer: Any, words: Sequence[str], frame: str, wanted: int, told_apart: bool = False) -> list[str]:
     """Words of equally many tokens: as few as there are enough words of, or else as many as there are most words of.
 
     Words that are to be told apart have different first tokens.
