@@ -31,6 +31,12 @@ RULES = {
     "Start at the last pair and go on until you reach a letter with a digit.",
 }
 
+CUES = {
+    "recall": "Recall the facts:",
+    "question": "Question: What does {} like? Answer:",
+}
+"""What comes between the sentences and the one to go on with. Small models are right most often when they recall."""
+
 OPENERS = ("<bos>", "<|begin_of_text|>")
 """BOS of families that always learned with one: put in front even if the tokenizer, like that of a GGUF file, does not."""
 
@@ -41,7 +47,7 @@ class Prompt:
 
     ids      all tokens, those of BOS and chat template too; the query is the last one
     blocks   half-open ranges of tokens that may change places, in order; never BOS, never the question
-    tokens   the text of each token
+    tokens   the text of each token; together they are the whole text
     answer   id of the right next token: the first one of the answer
     choices  ids of the first tokens of all answers that the prompt offers, each once
     about    how the prompt was made
@@ -59,23 +65,34 @@ class Prompt:
 
 
 def binding_prompts(
-    tokenizer: Any, count: int, pairs: int = 24, seed: int = 0, lengths: str = "equal", chat: bool | None = None
+    tokenizer: Any,
+    count: int,
+    pairs: int = 24,
+    seed: int = 0,
+    lengths: str = "equal",
+    chat: bool | None = None,
+    cue: str = "recall",
 ) -> list[Prompt]:
-    """Sentences like "Alice likes red.", which are the blocks, and a question about one of them.
+    """Sentences like "Alice likes red.", which are the blocks, and one of them begun again: "Alice likes".
 
     Everybody has another name and likes another thing, as far as there are enough things of one length in tokens. Counts of the
     sentences asked about differ by at most one over places, and over answers. With `lengths` "equal" all sentences have the
     same number of tokens; with "unequal" half of the people have a second name. With `chat` the tokenizer's chat template
-    is used, and the model has begun to answer; unless given, this is so if there is a template.
+    is used, and the model has begun to answer; unless given, this is so if there is a template. The `cue` is "recall", or
+    "question" to have the question asked in words.
     """
     require_at_least("count", count, 1)
     require_at_least("pairs", pairs, 2)
     if lengths not in ("equal", "unequal"):
         raise ValueError(f"lengths must be 'equal' or 'unequal', not {lengths!r}")
+    if cue not in CUES:
+        raise ValueError(f"cue must be 'recall' or 'question', not {cue!r}")
+    _require_fast(tokenizer)
     chat = _with_template(tokenizer, chat)
     seconds = pairs // 2 if lengths == "unequal" else 0
-    names = _of_one_length(tokenizer, NAMES, FACTS + " {} likes music.", pairs + seconds)
-    things = _of_one_length(tokenizer, LIKED, FACTS + " Alice likes {}.", pairs, told_apart=True)
+    names = list(_of_one_length(tokenizer, NAMES, FACTS + " {} likes music.", pairs + seconds))
+    first = _of_one_length(tokenizer, LIKED, FACTS + " Alice likes {}.", pairs, told_apart=True)
+    things = list(first)
     if len(names) < pairs + seconds:
         raise ValueError(
             f"pairs is {pairs}, but this tokenizer has only {len(names)} names of one length in tokens: "
@@ -94,17 +111,18 @@ def binding_prompts(
         again = [rng.permutation(len(things)) for _ in range(pairs // len(things))]
         liked = [things[i] for i in np.insert(np.concatenate((others, *again))[: pairs - 1], asked, answer)]
         who, what = people[asked], liked[asked]
-        about = {"kind": "binding", "pairs": pairs, "asked": int(asked), "entity": who, "attribute": what, "lengths": lengths}
+        about = {"kind": "binding", "pairs": pairs, "asked": int(asked), "entity": who, "attribute": what}
+        about |= {"lengths": lengths, "cue": cue}
         prompts.append(
             _prompt(
                 tokenizer,
                 chat,
                 before=FACTS,
                 items=[f"{person} likes {thing}." for person, thing in zip(people, liked, strict=False)],
-                question=f"What does {who} like?" if chat else f"Question: What does {who} like? Answer:",
+                question=CUES[cue].format(who),
                 begun=f"{who} likes",
                 right=what,
-                offered=liked,
+                choices=[first[thing] for thing in liked],
                 about=about,
             )
         )
@@ -128,6 +146,7 @@ def task_prompts(
     require_at_least("count", count, 1)
     if task not in RULES:
         raise ValueError(f"task must be 'number' or 'letter', not {task!r}")
+    _require_fast(tokenizer)
     chat = _with_template(tokenizer, chat)
     rule: MultihopTask
     if task == "number":
@@ -140,12 +159,12 @@ def task_prompts(
     written = [rule.decode(row) for row in samples.tokens]
     answers = rule.decode(samples.answer)
     before = f"{RULES[task]} Example: {' '.join(written[-1])} Answer: {answers[-1]}. Now you:"
-    prompts = []
+    begun, prompts = "Answer:", []
+    first = {item: _next_token(tokenizer, begun, item) for item in sorted({item for row in written for item in row[:targets]})}
     for items, answer, path in zip(written[:-1], answers, samples.path, strict=False):
         about = {"kind": task, "hops": hops, "sequence": " ".join(items), "answer": answer, "path": path.tolist()}
-        *moving, query = items
-        offered = items[:targets]
-        prompts.append(_prompt(tokenizer, chat, before, moving, query, "Answer:", answer, offered, about))
+        choices = [first[item] for item in items[:targets]]
+        prompts.append(_prompt(tokenizer, chat, before, items[:-1], items[-1], begun, answer, choices, about))
     return prompts
 
 
@@ -156,19 +175,21 @@ def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line"
     """
     if blocks not in ("line", "token"):
         raise ValueError(f"blocks must be 'line' or 'token', not {blocks!r}")
-    prompts = []
+    _require_fast(tokenizer)
+    front, prompts = _front(tokenizer), []
     for number, each in enumerate([text] if isinstance(text, str) else text):
         if not each.strip():
             raise ValueError(f"text {number} is empty: give some words")
-        read = _read(tokenizer, each)
+        read = _read(tokenizer, each, front)
         if blocks == "token":
-            ranges = [(i, i + 1) for i in range(read.front, len(read.ids) - 1)]
+            ranges = [(i, i + 1) for i in range(len(read.ids) - 1)]
         else:
             ranges = [_range(read, *line) for line in _lines(each)[:-1]]
+        ranges = [(max(begin, len(front)), end) for begin, end in ranges if end > len(front)]  # text may begin with BOS itself
         if len(ranges) < 2:
+            have = f"{len(ranges)} {blocks}{'' if len(ranges) == 1 else 's'}"
             raise ValueError(
-                f"text {number} has {len(ranges)} {blocks}s before the last, which may change places: give at least 2 more, "
-                f"or use other blocks"
+                f"text {number} has {have} before the last that may change places: give at least 2 or other blocks"
             )
         prompts.append(_made(tokenizer, read, ranges, about={"kind": "text", "blocks": blocks, "chat": False}))
     return prompts
@@ -185,44 +206,42 @@ def check_length(prompts: Sequence[Prompt], context: int) -> None:
 
 
 class _Read(NamedTuple):
-    """A text as a tokenizer reads it: of each token its id, its text, and its first and last character that is no space."""
+    """A text as a tokenizer reads it.
+
+    tokens  the text of each token
+    first   where in the text the first character of each token is that is no space; -1 before the text
+    last    where its last one is
+    """
 
     text: str
     ids: list[int]
     tokens: list[str]
     first: NDArray[np.int64]
     last: NDArray[np.int64]
-    front: int
 
 
-def _read(tokenizer: Any, text: str) -> _Read:
-    """The tokens of a text, behind what belongs in front of every text: BOS, or nothing."""
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError("tokenizer must be a fast one of transformers, which tells where in the text each token is")
+def _read(tokenizer: Any, text: str, front: Sequence[int] = ()) -> _Read:
+    """The tokens of a text, behind those that belong in front of it and that it does not begin with already."""
     found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    ids, places = found["input_ids"], found["offset_mapping"]
-    front = _front(tokenizer)
-    if ids[: len(front)] == front:
-        front = []  # a chat template has written it
+    ids = found["input_ids"]
+    front = [] if ids[: len(front)] == list(front) else list(front)
     first, last, tokens, end = [], [], [], 0
-    for number, (start, stop) in zip(ids, places, strict=True):
-        # Tokenizers count the space before a word to its token or to none.
+    for start, stop in found["offset_mapping"]:
+        # The space before a word is counted to the place of its token by some tokenizers, and not by others.
         bare = text[start:stop].strip()
-        skipped = text[start:stop].index(bare) if bare else 0
-        first.append(start + skipped)
-        last.append(start + skipped + max(len(bare) - 1, 0))
-        # Bytes of one character share its place: the first one shows it, the others themselves.
-        tokens.append(text[end:stop] or tokenizer.convert_ids_to_tokens(number))
+        start += text[start:stop].index(bare)  # noqa: PLW2901
+        first.append(start)
+        last.append(start + max(len(bare) - 1, 0))
+        tokens.append(text[end:stop])  # of several tokens that share a character, the first shows it
         end = max(end, stop)
-    nowhere = [-1] * len(front)
-    return _Read(
-        text,
-        front + ids,
-        tokenizer.convert_ids_to_tokens(front) + tokens,
-        np.array(nowhere + first),
-        np.array(nowhere + last),
-        len(front),
-    )
+    before = [-1] * len(front)
+    names = tokenizer.convert_ids_to_tokens(front)
+    return _Read(text, front + ids, names + tokens, np.array(before + first), np.array(before + last))
+
+
+def _require_fast(tokenizer: Any) -> None:
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError("tokenizer must be a fast one of transformers: it has to tell where in the text each token is")
 
 
 def _front(tokenizer: Any) -> list[int]:
@@ -260,20 +279,21 @@ def _with_template(tokenizer: Any, chat: bool | None) -> bool:
     return template if chat is None else chat
 
 
-def _of_one_length(tokenizer: Any, words: Sequence[str], frame: str, wanted: int, told_apart: bool = False) -> list[str]:
-    """Words of equally many tokens: as few as there are enough words of, or else as many as there are most words of.
+def _of_one_length(tokenizer: Any, words: Sequence[str], frame: str, wanted: int, told_apart: bool = False) -> dict[str, int]:
+    """Words of equally many tokens, and the first token of each: so few tokens as there are enough words of, else any number.
 
     Words that are to be told apart have different first tokens.
     """
     start = frame.index("{}") - 1
-    sizes: dict[int, dict[int | str, str]] = defaultdict(dict)
+    sizes: dict[int, dict[str, int]] = defaultdict(dict)
     for word in words:
         read = _read(tokenizer, frame.format(word))
         begin, end = _range(read, start, start + 1 + len(word))
-        sizes[end - begin].setdefault(read.ids[begin] if told_apart else word, word)
+        same = sizes[end - begin]
+        if not told_apart or read.ids[begin] not in same.values():
+            same[word] = read.ids[begin]
     enough = [size for size, found in sizes.items() if len(found) >= wanted]
-    best = min(enough) if enough else max(sizes, key=lambda size: len(sizes[size]))
-    return list(sizes[best].values())
+    return sizes[min(enough) if enough else max(sizes, key=lambda size: len(sizes[size]))]
 
 
 def _prompt(
@@ -284,7 +304,7 @@ def _prompt(
     question: str,
     begun: str,
     right: str,
-    offered: Sequence[str],
+    choices: Sequence[int],
     about: dict[str, Any],
 ) -> Prompt:
     """Items between what is before them and a question, then the begun answer, which `right` should continue."""
@@ -296,13 +316,15 @@ def _prompt(
         text = tokenizer.apply_chat_template([{"role": "user", "content": said}], tokenize=False, **settings) + begun
         if text.count(said) != 1:
             raise ValueError("chat template of this tokenizer changes the message: use chat=False")
-    read, at, blocks = _read(tokenizer, text), text.index(said) + len(before), []
+    read = _read(tokenizer, text, _front(tokenizer))
+    at, blocks = text.index(said) + len(before), []
     for item in items:
         blocks.append(_range(read, at, at + 1 + len(item)))
         at += 1 + len(item)
     answer = _next_token(tokenizer, text, right)
-    choices = {_next_token(tokenizer, begun, word) for word in dict.fromkeys(offered)}
-    return _made(tokenizer, read, blocks, answer, tuple(sorted(choices | {answer})), about | {"chat": chat})
+    if answer not in choices:
+        raise ValueError(f"tokenizer reads {right!r} differently at different places: use another wording or tokenizer")
+    return _made(tokenizer, read, blocks, answer, tuple(sorted(set(choices))), about | {"chat": chat})
 
 
 def _next_token(tokenizer: Any, text: str, word: str) -> int:
