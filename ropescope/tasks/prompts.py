@@ -1,0 +1,347 @@
+"""Prompts for language models: sentences to look something up in, the number and letter tasks in words, texts of one's own.
+
+A prompt knows which of its tokens may change places: its blocks, which are exactly its sentences, items or lines. The
+tokenizer is handed in: any fast one of `transformers`, which is not imported here.
+
+>>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
+>>> prompts = binding_prompts(tokenizer, 12, pairs=24)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .letter import LetterTask
+from .multihop import MultihopTask, require_at_least
+from .number import NumberTask
+from .words import LIKED, NAMES
+
+FACTS = "Facts:"
+"""Stands before the sentences, so that the first one begins like all others: with a space."""
+
+RULES = {
+    "number": "Each number says how many places to go back. Start at the last item and go back until you reach a letter.",
+    "letter": "Each pair of letters leads to the earlier pair that begins with its second letter. "
+    "Start at the last pair and go on until you reach a letter with a digit.",
+}
+
+CUES = {
+    "recall": "Recall the facts:",
+    "question": "Question: What does {} like? Answer:",
+}
+"""What comes between the sentences and the one to go on with. Small models are right most often when they recall."""
+
+OPENERS = ("<bos>", "<|begin_of_text|>")
+"""BOS of families that always learned with one: put in front even if the tokenizer, like that of a GGUF file, does not."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One input of a language model.
+
+    ids      all tokens, those of BOS and chat template too; the query is the last one
+    blocks   half-open ranges of tokens that may change places, in order; never BOS, never the question
+    tokens   the text of each token; together they are the whole text
+    answer   id of the right next token: the first one of the answer
+    choices  ids of the first tokens of all answers that the prompt offers, each once
+    about    how the prompt was made
+    """
+
+    ids: NDArray[np.int64]
+    blocks: tuple[tuple[int, int], ...]
+    tokens: tuple[str, ...]
+    answer: int | None = None
+    choices: tuple[int, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def binding_prompts(
+    tokenizer: Any,
+    count: int,
+    pairs: int = 24,
+    seed: int = 0,
+    lengths: str = "equal",
+    chat: bool | None = None,
+    cue: str = "recall",
+) -> list[Prompt]:
+    """Sentences like "Alice likes red.", which are the blocks, and one of them begun again: "Alice likes".
+
+    Everybody has another name and likes another thing, as far as there are enough things of one length in tokens. Counts of the
+    sentences asked about differ by at most one over places, and over answers. With `lengths` "equal" all sentences have the
+    same number of tokens; with "unequal" half of the people have a second name. With `chat` the tokenizer's chat template
+    is used, and the model has begun to answer; unless given, this is so if there is a template. The `cue` is "recall", or
+    "question" to have the question asked in words.
+    """
+    require_at_least("count", count, 1)
+    require_at_least("pairs", pairs, 2)
+    if lengths not in ("equal", "unequal"):
+        raise ValueError(f"lengths must be 'equal' or 'unequal', not {lengths!r}")
+    if cue not in CUES:
+        raise ValueError(f"cue must be 'recall' or 'question', not {cue!r}")
+    _require_fast(tokenizer)
+    chat = _with_template(tokenizer, chat)
+    seconds = pairs // 2 if lengths == "unequal" else 0
+    names = list(_of_one_length(tokenizer, NAMES, FACTS + " {} likes music.", pairs + seconds))
+    first = _of_one_length(tokenizer, LIKED, FACTS + " Alice likes {}.", pairs, told_apart=True)
+    things = list(first)
+    if len(names) < pairs + seconds:
+        raise ValueError(
+            f"pairs is {pairs}, but this tokenizer has only {len(names)} names of one length in tokens: "
+            f"use at most {len(names) if lengths == 'equal' else len(names) * 2 // 3} pairs"
+        )
+
+    rng = np.random.default_rng(seed)
+    places = rng.permutation((rng.random() + np.arange(count)) * pairs // count).astype(np.int64)
+    answers = rng.permutation(len(things))[np.arange(count) % len(things)]
+    prompts = []
+    for asked, answer in zip(places, answers, strict=True):
+        people = [names[i] for i in rng.permutation(len(names))[: pairs + seconds]]
+        for i, second in zip(rng.permutation(pairs), people[pairs:], strict=False):
+            people[i] += f" {second}"
+        others = rng.permutation(np.delete(np.arange(len(things)), answer))
+        again = [rng.permutation(len(things)) for _ in range(pairs // len(things))]
+        liked = [things[i] for i in np.insert(np.concatenate((others, *again))[: pairs - 1], asked, answer)]
+        who, what = people[asked], liked[asked]
+        about = {"kind": "binding", "pairs": pairs, "asked": int(asked), "entity": who, "attribute": what}
+        about |= {"lengths": lengths, "cue": cue}
+        prompts.append(
+            _prompt(
+                tokenizer,
+                chat,
+                before=FACTS,
+                items=[f"{person} likes {thing}." for person, thing in zip(people, liked, strict=False)],
+                question=CUES[cue].format(who),
+                begun=f"{who} likes",
+                right=what,
+                choices=[first[thing] for thing in liked],
+                about=about,
+            )
+        )
+    return prompts
+
+
+def task_prompts(
+    tokenizer: Any,
+    task: str,
+    count: int,
+    hops: int = 1,
+    seed: int = 0,
+    targets: int = 8,
+    stops: int = 8,
+    chat: bool | None = None,
+) -> list[Prompt]:
+    """Sequences of the "number" or "letter" task behind its rule and one example; blocks are the items before the query item.
+
+    Every path has `hops` hops. Letters of the number task go from a to z; otherwise the sequences are those of the task.
+    """
+    require_at_least("count", count, 1)
+    if task not in RULES:
+        raise ValueError(f"task must be 'number' or 'letter', not {task!r}")
+    _require_fast(tokenizer)
+    chat = _with_template(tokenizer, chat)
+    rule: MultihopTask
+    if task == "number":
+        rule = NumberTask(targets=targets, stops=stops, hops=hops, letters=26, integers=targets + stops)
+    else:
+        rule = LetterTask(targets=targets, stops=stops, hops=hops, alphabet=max(8, hops + 2))
+    # One seed for both, so that the example is none of the prompts: hop classes are of equal size.
+    samples = rule.sample((count + 1) * hops, seed)
+    samples = samples[samples.hops == hops]
+    written = [rule.decode(row) for row in samples.tokens]
+    answers = rule.decode(samples.answer)
+    before = f"{RULES[task]} Example: {' '.join(written[-1])} Answer: {answers[-1]}. Now you:"
+    begun, prompts = "Answer:", []
+    first = {item: _next_token(tokenizer, begun, item) for item in sorted({item for row in written for item in row[:targets]})}
+    for items, answer, path in zip(written[:-1], answers, samples.path, strict=False):
+        about = {"kind": task, "hops": hops, "sequence": " ".join(items), "answer": answer, "path": path.tolist()}
+        choices = [first[item] for item in items[:targets]]
+        prompts.append(_prompt(tokenizer, chat, before, items[:-1], items[-1], begun, answer, choices, about))
+    return prompts
+
+
+def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line") -> list[Prompt]:
+    """A prompt of each text as it stands; the query is its last token.
+
+    With `blocks` "line" every line before the last is a block, with "token" every token before the last.
+    """
+    if blocks not in ("line", "token"):
+        raise ValueError(f"blocks must be 'line' or 'token', not {blocks!r}")
+    _require_fast(tokenizer)
+    front, prompts = _front(tokenizer), []
+    for number, each in enumerate([text] if isinstance(text, str) else text):
+        if not each.strip():
+            raise ValueError(f"text {number} is empty: give some words")
+        read = _read(tokenizer, each, front)
+        if blocks == "token":
+            ranges = [(i, i + 1) for i in range(len(read.ids) - 1)]
+        else:
+            ranges = [_range(read, *line) for line in _lines(each)[:-1]]
+        ranges = [(max(begin, len(front)), end) for begin, end in ranges if end > len(front)]  # text may begin with BOS itself
+        if len(ranges) < 2:
+            have = f"{len(ranges)} {blocks}{'' if len(ranges) == 1 else 's'}"
+            raise ValueError(
+                f"text {number} has {have} before the last that may change places: give at least 2 or other blocks"
+            )
+        prompts.append(_made(tokenizer, read, ranges, about={"kind": "text", "blocks": blocks, "chat": False}))
+    return prompts
+
+
+def check_length(prompts: Sequence[Prompt], context: int) -> None:
+    """Refuse prompts that are longer than a model can read."""
+    for number, prompt in enumerate(prompts):
+        if len(prompt) > context:
+            raise ValueError(
+                f"prompt {number} has {len(prompt):,} tokens but the model reads at most {context:,}: "
+                f"use fewer pairs or items, or a shorter text"
+            )
+
+
+class _Read(NamedTuple):
+    """A text as a tokenizer reads it.
+
+    tokens  the text of each token
+    first   where in the text the first character of each token is that is no space; -1 before the text
+    last    where its last one is
+    """
+
+    text: str
+    ids: list[int]
+    tokens: list[str]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+def _read(tokenizer: Any, text: str, front: Sequence[int] = ()) -> _Read:
+    """The tokens of a text, behind those that belong in front of it and that it does not begin with already."""
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids = found["input_ids"]
+    front = [] if ids[: len(front)] == list(front) else list(front)
+    first, last, tokens, end = [], [], [], 0
+    for start, stop in found["offset_mapping"]:
+        # The space before a word is counted to the place of its token by some tokenizers, and not by others.
+        bare = text[start:stop].strip()
+        start += text[start:stop].index(bare)  # noqa: PLW2901
+        first.append(start)
+        last.append(start + max(len(bare) - 1, 0))
+        tokens.append(text[end:stop])  # of several tokens that share a character, the first shows it
+        end = max(end, stop)
+    before = [-1] * len(front)
+    names = tokenizer.convert_ids_to_tokens(front)
+    return _Read(text, front + ids, names + tokens, np.array(before + first), np.array(before + last))
+
+
+def _require_fast(tokenizer: Any) -> None:
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError("tokenizer must be a fast one of transformers: it has to tell where in the text each token is")
+
+
+def _front(tokenizer: Any) -> list[int]:
+    """What stands before every text of this family: what the tokenizer puts there, and BOS where it should and does not."""
+    bare, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
+    ids: list[int] = whole[: whole.index(bare[0])]
+    if tokenizer.bos_token in OPENERS and tokenizer.bos_token_id not in ids:
+        ids = [tokenizer.bos_token_id, *ids]
+    return ids
+
+
+def _range(read: _Read, start: int, stop: int) -> tuple[int, int]:
+    """The tokens of a stretch of text, which must not share one with what is around it."""
+    inside = np.flatnonzero((read.first >= start) & (read.first < stop))
+    reaches_in = (read.first < start) & (read.last >= start)
+    if not inside.size or read.last[inside].max() >= stop or reaches_in.any():
+        raise ValueError(f"tokenizer joins {read.text[start:stop]!r} with the text around it: use another wording or tokenizer")
+    return int(inside[0]), int(inside[-1]) + 1
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """Where each line that is not blank begins and, blank ones behind it included, ends."""
+    starts, at = [], 0
+    for line in text.splitlines(keepends=True):
+        if line.strip():
+            starts.append(at)
+        at += len(line)
+    return list(zip(starts, [*starts[1:], at], strict=True))
+
+
+def _with_template(tokenizer: Any, chat: bool | None) -> bool:
+    template = getattr(tokenizer, "chat_template", None) is not None
+    if chat and not template:
+        raise ValueError("chat is set but this tokenizer has no chat template: use chat=False")
+    return template if chat is None else chat
+
+
+def _of_one_length(tokenizer: Any, words: Sequence[str], frame: str, wanted: int, told_apart: bool = False) -> dict[str, int]:
+    """Words of equally many tokens, and the first token of each: so few tokens as there are enough words of, else any number.
+
+    Words that are to be told apart have different first tokens.
+    """
+    start = frame.index("{}") - 1
+    sizes: dict[int, dict[str, int]] = defaultdict(dict)
+    for word in words:
+        read = _read(tokenizer, frame.format(word))
+        begin, end = _range(read, start, start + 1 + len(word))
+        same = sizes[end - begin]
+        if not told_apart or read.ids[begin] not in same.values():
+            same[word] = read.ids[begin]
+    enough = [size for size, found in sizes.items() if len(found) >= wanted]
+    return sizes[min(enough) if enough else max(sizes, key=lambda size: len(sizes[size]))]
+
+
+def _prompt(
+    tokenizer: Any,
+    chat: bool,
+    before: str,
+    items: Sequence[str],
+    question: str,
+    begun: str,
+    right: str,
+    choices: Sequence[int],
+    about: dict[str, Any],
+) -> Prompt:
+    """Items between what is before them and a question, then the begun answer, which `right` should continue."""
+    said = " ".join((before, *items, question))
+    text = f"{said} {begun}"
+    if chat:
+        # Some templates would write today's date, or have the model think first.
+        settings = {"add_generation_prompt": True, "date_string": "1 Jan 2025", "enable_thinking": False}
+        text = tokenizer.apply_chat_template([{"role": "user", "content": said}], tokenize=False, **settings) + begun
+        if text.count(said) != 1:
+            raise ValueError("chat template of this tokenizer changes the message: use chat=False")
+    read = _read(tokenizer, text, _front(tokenizer))
+    at, blocks = text.index(said) + len(before), []
+    for item in items:
+        blocks.append(_range(read, at, at + 1 + len(item)))
+        at += 1 + len(item)
+    answer = _next_token(tokenizer, text, right)
+    if answer not in choices:
+        raise ValueError(f"tokenizer reads {right!r} differently at different places: use another wording or tokenizer")
+    return _made(tokenizer, read, blocks, answer, tuple(sorted(set(choices))), about | {"chat": chat})
+
+
+def _next_token(tokenizer: Any, text: str, word: str) -> int:
+    """The first token of a word that comes after a text."""
+    before, after = _read(tokenizer, text).ids, _read(tokenizer, f"{text} {word}").ids
+    if after[: len(before)] != before:
+        raise ValueError(f"tokenizer joins {word!r} with the text before it: use another wording or tokenizer")
+    return after[len(before)]
+
+
+def _made(
+    tokenizer: Any,
+    read: _Read,
+    blocks: Sequence[tuple[int, int]],
+    answer: int | None = None,
+    choices: tuple[int, ...] = (),
+    about: dict[str, Any] | None = None,
+) -> Prompt:
+    bos = tokenizer.bos_token if tokenizer.bos_token_id in _front(tokenizer) else None
+    return Prompt(np.array(read.ids), tuple(blocks), tuple(read.tokens), answer, choices, (about or {}) | {"bos": bos})
