@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .experiments.profile import profile as profile
     from .heads import Heads as Heads
     from .logits import LogitFactors as LogitFactors
     from .logits import attention_weights as attention_weights
@@ -53,7 +54,12 @@ if TYPE_CHECKING:
     from .models.gptj import GPTJConfig as GPTJConfig
     from .models.gptj import load_gptj as load_gptj
     from .models.gptj import save_gptj as save_gptj
+    from .models.load import load_model as load_model
     from .rope import Rope as Rope
+    from .tasks.prompts import Prompt as Prompt
+    from .tasks.prompts import binding_prompts as binding_prompts
+    from .tasks.prompts import task_prompts as task_prompts
+    from .tasks.prompts import text_prompts as text_prompts
 
 # Public name -> room. Nothing heavy is imported before a name is used.
 _ROOMS = {
@@ -93,6 +99,12 @@ _ROOMS = {
     "OneHead": "models.built",
     "t_index": "models.built",
     "t_retrieval": "models.built",
+    "profile": "experiments.profile",
+    "load_model": "models.load",
+    "Prompt": "tasks.prompts",
+    "binding_prompts": "tasks.prompts",
+    "task_prompts": "tasks.prompts",
+    "text_prompts": "tasks.prompts",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

@@ -437,17 +437,17 @@ def profile(
     model: Annotated[str, typer.Argument(help="Hub id, folder of a transformers model, or GGUF file.")],
     out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/profile-MODEL]")] = None,
     prompts: Annotated[str, typer.Option(help="binding, number, letter, or a text file of your own.")] = "binding",
-    count: Annotated[int, typer.Option(help="How many prompts.")] = 50,
+    count: Annotated[int, typer.Option(help="How many prompts; a text file has as many as it has.")] = 50,
     pairs: Annotated[int, typer.Option(help="Sentences of a binding prompt.")] = 24,
     lengths: Annotated[str, typer.Option(help="Sentences of a binding prompt in tokens: equal or unequal.")] = "equal",
     hops: Annotated[int, typer.Option(help="Hops of number and letter prompts.")] = 1,
-    blocks: Annotated[str, typer.Option(help="What moves in a text file: line or token; empty lines part prompts.")] = "line",
+    blocks: Annotated[str, typer.Option(help="What moves in a text file: line or token. Empty lines part prompts.")] = "line",
     chat: Annotated[
         bool | None, typer.Option("--chat/--no-chat", help="Use the chat template.  [default: if there is one]")
     ] = None,
     planes: Annotated[bool, typer.Option("--planes/--no-planes", help="Score every RoPE plane alone, too.")] = True,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity/--no-sensitivity", help="Try other temperatures, permutations, single tokens, too.")
+        bool, typer.Option("--sensitivity/--no-sensitivity", help="Try other temperatures, permutations, tokens, too.")
     ] = True,
     tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
@@ -461,45 +461,89 @@ def profile(
 
     from . import runs
     from .experiments import profile as experiment
-    from .experiments.profile_statistics import claims, statistics
+    from .experiments.profile_statistics import statistics
     from .models.door import Door
     from .models.load import load_model
     from .report import profile as figures
-    from .tasks.prompts import check_length
+    from .report.charts import write_chart
+    from .tasks import prompts as makers
 
     settings = experiment.Settings(tau, planes, sensitivity, seed=seed)
     loaded = load_model(model, dtype, trust_remote_code)
-    asked = _asked(prompts, loaded.tokenizer, count, pairs, lengths, hops, blocks, chat, seed)
+    asked, about = makers.asked_for(
+        loaded.tokenizer, prompts, count=count, pairs=pairs, lengths=lengths, hops=hops, blocks=blocks, chat=chat, seed=seed
+    )
     if loaded.context is not None:
-        check_length(asked, loaded.context)
+        makers.check_length(asked, loaded.context)
     door = Door(loaded.model)
-    folder = runs.new_folder(out or Path("out") / f"profile-{Path(model).stem if Path(model).exists() else model.split('/')[-1]}")
-    described = {"prompts": Path(prompts).name, "count": len(asked), "seed": seed}
-    described |= {"pairs": pairs, "lengths": lengths} if prompts == "binding" else {"hops": hops} if prompts in ("number", "letter") else {"blocks": blocks}
-    described["chat"] = bool(asked[0].about.get("chat"))
-    config = {"model": loaded.about, **described, **asdict(settings)}
+    name = Path(model).stem if Path(model).is_file() else Path(model).name
+    folder = runs.new_folder(out or Path("out") / f"profile-{name}")
+    config = {"model": loaded.about, "prompts": about, **asdict(settings)}
     cost = experiment.estimate(door, asked, settings)
-    tokens = sum(len(prompt) for prompt in asked)
     typer.echo(
-        f"{len(asked)} prompts, {tokens:,} tokens, {len(door.layers)} attention layers: about {_duration(cost['seconds'])} and "
-        f"{cost['bytes'] / 1e9:.1f} GB beside the weights", err=True,
+        f"{len(asked)} prompts, {sum(map(len, asked)):,} tokens, {len(door.layers)} attention layers: about "
+        f"{cost['seconds'] / 60:.1f} minutes, and {cost['bytes'] / 1e9:.1f} GB beside the model",
+        err=True,
     )
     rows = list(_progress(experiment.kept(door, asked, settings, config, folder), len(asked), "prompts"))
-    about = {"model": loaded.about["source"], "precision": dtype, "prompts": _described(described), "seed": seed}
-    scores = experiment.dataset(rows, about)
+    said = ", ".join(f"{key} {value}" for key, value in about.items())
+    scores = experiment.dataset(rows, {"model": loaded.about["source"], "precision": dtype, "prompts": said, "seed": seed})
     results = statistics(scores)
-    results["claims"] = claims(results)
-    heads = experiment.examples(scores)
-    rows_closer = experiment.closer(door, asked[0], heads, tau)
-    subtitle = f"{about['model']} ({dtype}); {about['prompts']}; seed {seed}"
+    closer = experiment.closer(door, asked[0], experiment.examples(scores), tau)
+    subtitle = f"{loaded.about['source']}, {dtype}; {said}"
     files = figures.write_figures(scores, results, subtitle, folder)
-    for name, chart in (("traces", figures.trace_chart), ("path", figures.path_chart), ("geometry", figures.geometry_chart)):
-        files += figures.write_chart(chart(rows_closer[name], subtitle), folder, name)
-    experiment.write(scores, folder / "profile.nc")
-    runs.write_whole(folder / "closer.json", json.dumps(rows_closer) + "\n")
+    for kind, chart in (("traces", figures.trace_chart), ("path", figures.path_chart), ("geometry", figures.geometry_chart)):
+        files += write_chart(chart(closer[kind], subtitle), folder, kind)
+    runs.write_whole(folder / "profile.nc", experiment.packed(scores))
+    runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
     runs.write_summary(folder, "profile", config, results, ["profile.nc", "closer.json", *files])
-    _profile_report(scores, results)
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
+    _profile_report(results)
+    _look_at(folder, files)
+
+
+def _profile_report(results: dict[str, Any]) -> None:
+    typer.echo(
+        f"{results['inputs']} prompts; right on {results['right']}, among the answers offered on "
+        f"{results['right_among_choices']}\nattention from M differs from the model's own by at most "
+        f"{results['worst_check_error']:.1e}"
+    )
+    kinds = ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items() if number)
+    typer.echo(f"heads: {kinds}")
+    _table(
+        ["paper A says", "its value", "ours", "so it"],
+        [[c["claim"], c["paper"], c["ours"], "holds" if c["holds"] else "differs"] for c in results["claims"]],
+    )
+
+
+@app.command(epilog="Example:  ropescope conformance --out out/conformance")
+def conformance(
+    families: Annotated[
+        list[str] | None, typer.Argument(help="Model types of transformers.  [default: all rotary ones]")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for families.json and summary.json.")] = Path("out/conformance"),
+    seed: Seed = 0,
+) -> None:
+    """Which decoder families of the installed transformers can be opened, checked on a tiny random model of each."""
+    import json
+
+    from . import runs
+    from .experiments.conformance import check_family, counts
+    from .experiments.families import rotary_families
+
+    known = rotary_families()
+    names = families or known
+    if strange := sorted(set(names) - set(known)):
+        raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
+    folder = runs.new_folder(out)
+    rows = list(_progress((check_family(name, seed) for name in names), len(names), "families"))
+    runs.write_whole(folder / "families.json", json.dumps(rows, indent=1) + "\n")
+    runs.write_summary(folder, "conformance", {"families": len(names), "seed": seed}, counts(rows), ["families.json"])
+    shown = ("family", "verdict", "layers", "rotation", "logit_error", "weight_error", "reason")
+    _table(
+        [key.replace("_", " ") for key in shown],
+        [[str(row[key] if row[key] is not None else "") for key in shown] for row in rows],
+    )
+    typer.echo(", ".join(f"{number} {verdict}" for verdict, number in counts(rows)["verdicts"].items()))
 
 
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")

@@ -329,8 +329,13 @@ def attention_weights(heads: Heads, rows: Int[Tensor, " Q"]) -> Float[Tensor, "B
     if heads.alibi is not None:
         logits = logits - heads.alibi.to(dtype)[:, None, None] * distance
     hidden = (distance < 0) | (distance >= (heads.window or len(places)))
-    logits = logits.masked_fill(hidden, -math.inf)
-    if heads.sinks is None:
+    weights: Tensor = with_sinks(logits.masked_fill(hidden, -math.inf), heads.sinks)
+    return weights
+
+
+def with_sinks(logits: Float[Tensor, "B H *Q T"], sinks: Float[Tensor, " H"] | None) -> Float[Tensor, "B H *Q T"]:
+    """Attention weights from logits, some of the weight taken by what is no key."""
+    if sinks is None:
         return logits.softmax(-1)
-    sinks = heads.sinks.to(dtype)[:, None, None].expand(*logits.shape[:-1], 1)
-    return torch.cat((logits, sinks), -1).softmax(-1)[..., :-1]
+    more = sinks.to(logits.dtype).view(-1, *[1] * (logits.ndim - 2)).expand(*logits.shape[:-1], 1)
+    return torch.cat((logits, more), -1).softmax(-1)[..., :-1]

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..heads import Heads
-from ..logits import exact_dtype, layer_factors
+from ..logits import exact_dtype, layer_factors, with_sinks
 from ..rope import Pairing, Rope
 from .gptj import GPTJ
 
@@ -194,9 +194,9 @@ class Door:
             _forward(self.model, ids)
         if not self._modules:
             raise RefusedError(f"{self.family}: its attention cannot be read, as it does not go through a door we know")
-        own = [getattr(module, "layer_idx", None) for module in self._modules]
-        in_order = None not in own and sorted(set(own)) == own
-        self.layers = own if in_order else list(range(len(own)))
+        own = [int(number) for module in self._modules if (number := getattr(module, "layer_idx", None)) is not None]
+        count = len(self._modules)
+        self.layers = own if len(own) == count and sorted(set(own)) == own else list(range(count))
         reasons: dict[int, str] = {}
 
         def on_call(call: _Call) -> None:
@@ -211,7 +211,7 @@ class Door:
             _forward(self.model, ids)
         if reasons:
             number, reason = min(reasons.items())
-            more = f" (and {len(reasons) - 1} more of {len(own)} layers)" if len(reasons) > 1 else ""
+            more = f" (and {len(reasons) - 1} more of {count} layers)" if len(reasons) > 1 else ""
             raise RefusedError(f"{self.family}: layer {number}{more}: {reason}")
 
     def _try(self, call: _Call, number: int) -> _Layout:
@@ -308,11 +308,7 @@ def _handed_over(call: _Call, layout: _Layout, at: int) -> tuple[Heads, float]:
 
 def own_weights(heads: Heads, at: int) -> Float[Tensor, "B H T"]:
     """The attention weights at a query that follow from the diagonal of `M`, sinks taken into account."""
-    logits = layer_factors(heads, at).diagonal()
-    if heads.sinks is None:
-        return logits.softmax(-1)
-    sinks = heads.sinks[:, None].expand(*logits.shape[:-1], 1)
-    return torch.cat((logits, sinks), -1).softmax(-1)[..., :-1]
+    return with_sinks(layer_factors(heads, at).diagonal(), heads.sinks)
 
 
 def read_layers(model: nn.Module | Door, ids: Int[Tensor, "B T"], on_layer: OnLayer) -> Float[Tensor, "B V"]:

@@ -9,9 +9,11 @@ tokenizer is handed in: any fast one of `transformers`, which is not imported he
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,6 +195,35 @@ def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line"
             )
         prompts.append(_made(tokenizer, read, ranges, about={"kind": "text", "blocks": blocks, "chat": False}))
     return prompts
+
+
+def asked_for(
+    tokenizer: Any, kind: str, *, count: int, pairs: int, lengths: str, hops: int, blocks: str, chat: bool | None, seed: int
+) -> tuple[list[Prompt], dict[str, Any]]:
+    """Prompts by their name, or of a text file in which empty lines part them; and what they are, in a few words."""
+    if tokenizer is None:
+        raise ValueError("the model has no tokenizer beside it: prompts need one")
+    if kind == "binding":
+        prompts = binding_prompts(tokenizer, count, pairs, seed, lengths, chat)
+        about: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
+    elif kind in RULES:
+        prompts = task_prompts(tokenizer, kind, count, hops, seed, chat=chat)
+        about = {"hops": hops}
+    else:
+        path = Path(kind)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+            raise ValueError(
+                f"prompts must be binding, number, letter or a text file; {kind} cannot be read: {reason}"
+            ) from None
+        parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
+        if not parts:
+            raise ValueError(f"{kind} is empty: give some text")
+        return text_prompts(tokenizer, parts, blocks), {"kind": path.name, "count": len(parts), "blocks": blocks}
+    about = {"kind": kind, "count": len(prompts), **about, "chat": bool(prompts[0].about["chat"]), "seed": seed}
+    return prompts, about
 
 
 def check_length(prompts: Sequence[Prompt], context: int) -> None:

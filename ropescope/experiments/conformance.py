@@ -1,0 +1,100 @@
+"""Every rotary family of `transformers` before the door: opened and verified, or refused with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..models.door import ROUNDED, Door, LayerRead, RefusedError
+from .families import tiny
+
+TOKENS = 24
+LIMIT = 1e-9
+"""Largest error of logits, relative to their size, of a family that computes them in double precision."""
+
+Row = dict[str, Any]
+
+
+def check_family(family: str, seed: int = 0) -> Row:
+    """A tiny random model of the family, in double precision, before the door.
+
+    verdict       verified, refused, or not built: what stops `transformers` itself from running it
+    logit_error   of logits after really moving tokens, against those that `M` foretells, relative to their size from 1 up
+    weight_error  of attention weights from the diagonal of `M`, against the model's own
+    single        whether some layer computes logits in single precision whatever the model's own
+    """
+    row: Row = {"family": family, "verdict": "verified", "reason": None, "layers": None, "rotation": None}
+    row |= {"logit_error": None, "weight_error": None, "single": None, "kinds": []}
+    try:
+        model = tiny(family, seed)
+    except Exception as error:  # whatever keeps a family from being built is its verdict
+        return row | {"verdict": "not built", "reason": _said(error)}
+    errors: list[float] = []
+    kinds: set[str] = set()
+    rotations: set[str] = set()
+
+    def on_layer(read: LayerRead) -> None:
+        errors.append(read.error)
+        heads = read.heads
+        rotations.add(_rotation(read))
+        kinds.update(_kinds(read))
+        if heads.keys.shape[1] < heads.queries.shape[1]:
+            kinds.add("grouped queries")
+
+    try:
+        door = Door(model)
+        ids = torch.randint(4, 60, (1, TOKENS), generator=torch.Generator().manual_seed(seed))
+        door.read(ids, on_layer)
+    except RefusedError as error:
+        return row | {"verdict": "refused", "reason": str(error).removeprefix(f"{family}: ")}
+    except Exception as error:
+        return row | {"verdict": "not built", "reason": _said(error)}
+    single = max(door.errors) > LIMIT
+    assert max(door.errors) <= (ROUNDED if single else LIMIT)  # the door's own limits, said once more where they are reported
+    return row | {
+        "layers": len(door.layers),
+        "rotation": ", ".join(sorted(rotations)),
+        "logit_error": float(f"{max(door.errors):.1e}"),
+        "weight_error": float(f"{max(errors):.1e}"),
+        "single": single,
+        "kinds": sorted(kinds),
+    }
+
+
+def _rotation(read: LayerRead) -> str:
+    rope = read.heads.rope
+    if not rope.frequencies:
+        return "none"
+    share = "" if rope.rotary_dim == rope.head_dim else f", {rope.rotary_dim} of {rope.head_dim} dimensions"
+    return rope.pairing + share
+
+
+def _kinds(read: LayerRead) -> list[str]:
+    heads = read.heads
+    found = {
+        "window": heads.window is not None,
+        "soft-cap": heads.soft_cap is not None,
+        "sinks": heads.sinks is not None,
+        "factor on rotation": heads.turns is not None and bool((heads.turns.abs() - 1).abs().max() > 1e-3),
+    }
+    return [kind for kind, there in found.items() if there]
+
+
+def counts(rows: Sequence[Row]) -> dict[str, Any]:
+    """How many families have each verdict, and the worst errors of those verified."""
+    good = [row for row in rows if row["verdict"] == "verified"]
+    return {
+        "verdicts": dict(Counter(row["verdict"] for row in rows)),
+        "verified_in_double_precision": sum(not row["single"] for row in good),
+        "worst_logit_error": max((row["logit_error"] for row in good if not row["single"]), default=None),
+        "worst_logit_error_single": max((row["logit_error"] for row in good if row["single"]), default=None),
+        "worst_weight_error": max((row["weight_error"] for row in good), default=None),
+    }
+
+
+def _said(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]

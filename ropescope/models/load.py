@@ -1,0 +1,105 @@
+"""A model by its name: a folder, a GGUF file, or an id of the model hub. Weights are read as data, in single precision."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model, its tokenizer (None where it has none), how long its inputs may be, and what identifies its weights."""
+
+    model: nn.Module
+    tokenizer: Any
+    context: int | None
+    about: dict[str, Any]
+
+
+def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = False) -> Loaded:
+    """Open a causal language model; one sentence says what is wrong with a source that cannot be opened.
+
+    source             folder of `transformers`, GGUF file, or hub id (only that reaches for the network)
+    dtype              float32 or float64: half precision moves scores
+    trust_remote_code  let a model bring its own code: only for those whose code you have read
+    """
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"dtype must be float32 or float64, not {dtype!r}: half precision moves scores")
+    try:
+        import transformers  # noqa: PLC0415
+    except ImportError:
+        raise ValueError("real models need transformers: pip install 'ropescope[hf]'") from None
+    path = Path(source)
+    where: str = source
+    options: dict[str, Any] = {}
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ValueError(f"{source} is not there: give the path of a GGUF file")
+        where, options = str(path.parent or "."), {"gguf_file": path.name}
+    elif path.exists():
+        if not (path / "config.json").is_file():
+            raise ValueError(f"{source} holds no config.json: give a folder of a transformers model, a GGUF file or a hub id")
+        options["local_files_only"] = True
+    elif source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise ValueError(f"{source} is neither a folder nor a GGUF file nor a hub id like org/name")
+    if trust_remote_code:
+        options["trust_remote_code"] = True
+    with _silent(transformers):
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype), **options)
+        except Exception as error:  # any of many libraries may fail on what is in a file
+            raise ValueError(f"{source} cannot be opened as a causal language model: {_first_sentence(error)}") from None
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
+        except Exception:  # models trained on token ids have none
+            tokenizer = None
+    config = model.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None)
+    about = {
+        "source": path.name if path.exists() else source,
+        "family": model.config.model_type,
+        "layers": getattr(config, "num_hidden_layers", None),
+        "heads": getattr(config, "num_attention_heads", None),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "dtype": dtype,
+        "weights": _hashes(path),
+    }
+    return Loaded(model.eval(), tokenizer, context, about)
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """Of the files that hold the weights, where they are at hand."""
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    hashes = {}
+    for file in files:
+        with file.open("rb") as data:
+            hashes[file.name] = hashlib.file_digest(data, "sha256").hexdigest()
+    return hashes
+
+
+def _first_sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) < 300 else text[:300] + "…"
+
+
+@contextlib.contextmanager
+def _silent(transformers: Any) -> Iterator[None]:
+    """No progress bars and warnings of loading: a bad model is refused in one sentence."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
