@@ -9,6 +9,7 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def by_scores(text):
     """Merges neighbours that make the piece of the highest score, again and again."""
     scores, parts = dict(PIECES), list("▁" + text.replace(" ", "▁"))
     while True:
-        merged = [(scores.get(a + b, -np.inf), -at) for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False))]
+        merged = [(scores.get(a + b, -np.inf), -at) for at, (a, b) in enumerate(pairwise(parts))]
         if not merged or max(merged)[0] == -np.inf:
             return parts
         at = -max(merged)[1]

