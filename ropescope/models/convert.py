@@ -33,8 +33,9 @@ def convert_gguf(data: Path, folder: Path, bos: bool) -> None:
     model = AutoModelForCausalLM.from_pretrained(data.parent, gguf_file=data.name, dtype=torch.float32, **unpack)
     settings = model.config.to_dict()
     settings.pop("quantization_config", None)
-    plain = type(model)(type(model.config).from_dict(settings))
-    plain.load_state_dict(model.state_dict())
+    with torch.device("meta"):  # the same weights need not be there twice
+        plain = type(model)(type(model.config).from_dict(settings))
+    plain.load_state_dict(model.state_dict(), assign=True)
     plain.save_pretrained(folder)
 
 

