@@ -548,8 +548,10 @@ def conformance(
 
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
-    what: Annotated[str, typer.Argument(help="scores, training or all.")] = "all",
+    what: Annotated[str, typer.Argument(help="scores, training, all, or profile with a --model.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
+    model: Annotated[str | None, typer.Option(help="For profile: hub id, folder or GGUF file of a language model.")] = None,
+    pairs: Annotated[str, typer.Option(help="For profile: sentences of the binding prompts.")] = "24,240,256",
     tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
     rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
     batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
@@ -562,10 +564,15 @@ def bench(
     from . import runs
 
     lengths = _whole_numbers("--tokens", tokens)
-    if what not in ("scores", "training", "all"):
-        raise ValueError(f"bench takes scores, training or all, not {what!r}")
+    if what not in ("scores", "training", "all", "profile"):
+        raise ValueError(f"bench takes scores, training, all or profile, not {what!r}")
+    if (what == "profile") != (model is not None):
+        raise ValueError("bench profile needs a --model, and only that takes one")
     if samples < 200 or steps < 1:
         raise ValueError(f"--samples must be at least 200 and --steps at least 1, not {samples} and {steps}")
+    if model is not None:
+        _bench_profile(model, _whole_numbers("--pairs", pairs), rounds, seed, out)
+        return
     folder = runs.new_folder(out)
     config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
     config |= {"samples": samples, "steps": steps, "seed": seed}
@@ -591,6 +598,40 @@ def bench(
             typer.echo(f"a training step under the Trainer of transformers takes {theirs:.2f}x as long as ours")
         typer.echo(f"watching every 50 steps takes {results['training']['watching_share']:.1%} of training time")
     runs.write_summary(folder, "bench", config, results)
+
+
+def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Path) -> None:
+    from . import runs
+    from .experiments.bench_profile import bench_profile
+    from .models.load import load_model
+
+    loaded = load_model(model)
+    if loaded.tokenizer is None:
+        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
+    folder = runs.new_folder(out)
+    rows = list(_progress((bench_profile(loaded, number, rounds, seed) for number in pairs), len(pairs), "prompts"))
+    config = {"what": "profile", "model": loaded.about, "pairs": pairs, "rounds": rounds, "seed": seed}
+    runs.write_summary(folder, "bench", config, {str(row["pairs"]): row for row in rows})
+    _table(
+        [
+            "tokens",
+            "sentences",
+            "swaps",
+            "scored / plain pass",
+            "with planes",
+            "re-running attention takes",
+            "scored is faster",
+        ],
+        [
+            [
+                *(f"{row[key]:,}" for key in ("tokens", "pairs", "swaps")),
+                *(f"{row[key]:.2f}x" for key in ("scored_over_plain", "planes_over_plain")),
+                f"{row['seconds_of_rerunning'] / 3600:.2f} hours",
+                f"{row['faster_than_rerunning']:,.0f}x",
+            ]
+            for row in rows
+        ],
+    )
 
 
 def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, seed: int) -> dict[str, Any]:

@@ -17,11 +17,13 @@ class Heads:
     With grouped-query attention there are fewer key heads than query heads; query head `h` reads key head
     `h // (H // G)`, as everywhere in `transformers`.
 
+    Queries may be those of the last positions only: as many fewer than keys as there are positions without one.
+
     `turns` are the rotations that the layer really applied, plane by plane, where those differ from what `rope` says: by the
     rounding of its angles, or by a factor (YaRN). `sinks` are logits that take part in the softmax and belong to no key.
     """
 
-    queries: Float[Tensor, "B H T d"]
+    queries: Float[Tensor, "B H Q d"]
     keys: Float[Tensor, "B G T d"]
     rope: Rope
     scale: float

@@ -286,10 +286,10 @@ def counterfactual_logits(
 
 def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFactors:
     """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position (the last unless given)."""
-    at = heads.queries.shape[-2] - 1 if query_position is None else query_position
+    at = heads.keys.shape[-2] - 1 if query_position is None else query_position
     groups = heads.keys.shape[1]
     factors = logit_factors(
-        heads.queries[:, :, at].unflatten(1, (groups, -1)),
+        heads.queries[:, :, _row(heads, at)].unflatten(1, (groups, -1)),
         heads.keys[:, :, None],
         heads.rope,
         scale=heads.scale,
@@ -305,6 +305,14 @@ def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFacto
     return replace(factors, content=factors.content.flatten(1, 2), bias=bias)
 
 
+def _row(heads: Heads, at: int) -> int:
+    """Where the query of a position is among those there are."""
+    tokens, queries = heads.keys.shape[-2], heads.queries.shape[-2]
+    if not tokens - queries <= at < tokens:
+        raise ValueError(f"query_position must be a position that has a query, {tokens - queries} to {tokens - 1}, not {at}")
+    return at - (tokens - queries)
+
+
 def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
     """`M` of every head of a layer for the query at one position (the last unless given): (B, H, T, T)."""
     factors = layer_factors(heads, query_position)
@@ -315,7 +323,7 @@ def attention_weights(heads: Heads, rows: Int[Tensor, " Q"]) -> Float[Tensor, "B
     """The real attention weights of some queries, straight from rotated queries and keys."""
     dtype, device = exact_dtype(heads.keys.device), heads.keys.device
     places = torch.arange(heads.keys.shape[-2], device=device)
-    query, key = heads.queries[:, :, rows].to(dtype), heads.keys.to(dtype)
+    query, key = heads.queries[:, :, [_row(heads, at) for at in rows.tolist()]].to(dtype), heads.keys.to(dtype)
     if heads.turns is None:
         query, key = heads.rope.rotate(query, rows), heads.rope.rotate(key, places)
     else:

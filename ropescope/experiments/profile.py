@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 from torch import Tensor, nn
 
 from ..heads import Heads
-from ..logits import LogitFactors, attention_weights, layer_factors
+from ..logits import LogitFactors, attention_weights
 from ..measures.blocks import block_logits
 from ..measures.scores import permutation_scores, swap_scores
 from ..measures.shares import exclusion, variance_shares
@@ -108,12 +108,12 @@ def measure(model: Door | GPTJ, prompt: Prompt, settings: Settings) -> Row:
     ids = torch.from_numpy(prompt.ids)[None].to(_device(model))
 
     def on_layer(read: LayerRead) -> None:
-        measured = _layer(read.heads, ids[0], prompt.blocks, settings)
+        measured = _layer(read, ids[0], prompt.blocks, settings)
         measured["check_error"] = torch.tensor(read.error, dtype=torch.float64)
         measured["layer"] = torch.tensor(read.layer)
         found.append({key: value.cpu() for key, value in measured.items()})
 
-    logits = read_layers(model, ids, on_layer)[0]
+    logits = read_layers(model, ids, on_layer, queries=ROWS)[0]
     row = {key: _stacked([layer[key] for layer in found]) for key in found[0]}
     for key in BY_TAU:
         if key in row:
@@ -127,9 +127,9 @@ def measure(model: Door | GPTJ, prompt: Prompt, settings: Settings) -> Row:
     return row
 
 
-def _layer(heads: Heads, ids: Tensor, blocks: Sequence[tuple[int, int]], settings: Settings) -> dict[str, Tensor]:
+def _layer(read: LayerRead, ids: Tensor, blocks: Sequence[tuple[int, int]], settings: Settings) -> dict[str, Tensor]:
     """Measures of one layer's heads at the last query; NaN where a window leaves fewer than two blocks."""
-    factors = layer_factors(heads)
+    heads, factors = read.heads, read.factors
     first = 0 if heads.window is None else max(0, len(ids) - heads.window)
     seen = [(start, stop) for start, stop in blocks if start >= first]
     sinks = heads.sinks
@@ -384,7 +384,7 @@ def closer(model: Door | GPTJ, prompt: Prompt, heads: dict[str, tuple[int, int]]
     def on_layer(read: LayerRead) -> None:
         if read.layer not in wanted:
             return
-        factors = layer_factors(read.heads)
+        factors = read.factors
         for kind, (layer, head) in heads.items():
             if layer == read.layer:
                 one = factors.item(0, head)

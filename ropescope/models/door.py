@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..heads import Heads
-from ..logits import exact_dtype, layer_factors, with_sinks
+from ..logits import LogitFactors, exact_dtype, layer_factors, with_sinks
 from ..rope import Pairing, Rope
 from .gptj import GPTJ
 
@@ -54,6 +54,8 @@ class LayerRead:
 
     layer: int
     heads: Heads
+    factors: LogitFactors
+    """`M` of all heads at the query that was asked for."""
     error: float
     """Largest difference between the attention weights that follow from `M` and the model's own."""
 
@@ -102,10 +104,10 @@ class _Layout:
     backwards: bool = False
     key_weight: Tensor | None = None  # of a norm between rotation and attention
 
-    def contents(self, call: _Call) -> tuple[Tensor, Tensor, Rope, Tensor | None]:
-        """Content queries and keys (rotary dimensions first), the rotation, and what each position was turned by."""
+    def contents(self, call: _Call, first: int = 0) -> tuple[Tensor, Tensor, Rope, Tensor | None]:
+        """Content queries, from a position on, and keys (rotary dimensions first), the rotation, and its turns."""
         dtype = exact_dtype(call.key.device)
-        query, key = call.query.to(dtype), call.key.to(dtype)
+        query, key = call.query[:, :, first:].to(dtype), call.key.to(dtype)
         size = key.shape[-1]
         if self.key_weight is not None:
             weight = self.key_weight.to(dtype)
@@ -117,11 +119,11 @@ class _Layout:
         rope = Rope(size, pairing=self.pairing, frequencies=_frequencies(turns))
         back = 1 / turns
 
-        def turned_back(x: Tensor) -> Tensor:
+        def turned_back(x: Tensor, back: Tensor) -> Tensor:
             turning, still = rope.to_planes(x.roll(-self.first, -1) if self.first else x)
             return rope.from_planes(turning * back, still)
 
-        return turned_back(query), turned_back(key), rope, turns
+        return turned_back(query, back[first:]), turned_back(key, back), rope, turns
 
 
 def _frequencies(turns: Complex[Tensor, "T F"]) -> list[float]:
@@ -143,7 +145,7 @@ class Door:
     def __init__(self, model: nn.Module, vocabulary: int | None = None) -> None:
         self.model = model
         self.family = str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
-        self._modules: list[nn.Module] = []  # in the order in which they attend; one may do so several times
+        self.modules: list[nn.Module] = []  # in the order in which they attend; one may do so several times
         self._layouts: list[_Layout] = []
         self.layers: list[int] = []
         self.rounded: set[int] = set()
@@ -153,24 +155,27 @@ class Door:
             self._try_layers(vocabulary or _vocabulary(model))
 
     @torch.inference_mode()
-    def read(self, ids: Int[Tensor, "B T"], on_layer: OnLayer, query_position: int | None = None) -> Float[Tensor, "B V"]:
+    def read(
+        self, ids: Int[Tensor, "B T"], on_layer: OnLayer, query_position: int | None = None, queries: int | None = None
+    ) -> Float[Tensor, "B V"]:
         """One forward pass, `on_layer` told of each attention layer in turn; returns the logits of the last position.
 
-        Inputs are whole (no padding). Weights are checked at `query_position`, the last unless given; a layer whose weights do
-        not follow from its `M` stops the run.
+        Layers hand over the last `queries` queries, all unless given. Inputs are whole (no padding). Weights are checked at
+        `query_position`, the last unless given; a layer whose weights do not follow from its `M` stops the run.
         """
         at = ids.shape[1] - 1 if query_position is None else query_position
 
+        first = 0 if queries is None else max(0, min(at, ids.shape[1] - queries))
         passed = 0
 
         def on_call(call: _Call) -> None:
             nonlocal passed
-            if passed >= len(self._modules) or call.module is not self._modules[passed]:
+            if passed >= len(self.modules) or call.module is not self.modules[passed]:
                 raise RefusedError(f"{self.family}: on this input other layers attend than on the first trial")
             number, layout = self.layers[passed], self._layouts[passed]
             passed += 1
             try:
-                heads, error = _handed_over(call, layout, at)
+                heads, factors, error = _handed_over(call, layout, at, first)
             except RefusedError as refused:
                 raise RefusedError(f"{self.family}: layer {number}: on this input {refused}") from None
             limit = _weight_limit(call)
@@ -179,9 +184,9 @@ class Door:
                     f"layer {number}: attention that follows from M differs from the model's own by {error:.1e}, more than the "
                     f"{limit:.0e} of rounding{_advice(call.query.dtype)}"
                 )
-            on_layer(LayerRead(number, heads, error))
+            on_layer(LayerRead(number, heads, factors, error))
 
-        with _quiet_evaluation(self.model), _listening(self.model, on_call, set(self._modules)):
+        with _quiet_evaluation(self.model), _listening(self.model, on_call, set(self.modules)):
             return _forward(self.model, ids)
 
     # Trying layers
@@ -190,12 +195,12 @@ class Door:
         generator = torch.Generator().manual_seed(0)
         low = min(4, vocabulary - 1)  # the first few are often special
         ids = torch.randint(low, min(vocabulary, 1000), (1, TRIAL_TOKENS), generator=generator).to(_device(self.model))
-        with _listening(self.model, lambda call: self._modules.append(call.module), set()), torch.inference_mode():
+        with _listening(self.model, lambda call: self.modules.append(call.module), set()), torch.inference_mode():
             _forward(self.model, ids)
-        if not self._modules:
+        if not self.modules:
             raise RefusedError(f"{self.family}: its attention cannot be read, as it does not go through a door we know")
-        own = [int(number) for module in self._modules if (number := getattr(module, "layer_idx", None)) is not None]
-        count = len(self._modules)
+        own = [int(number) for module in self.modules if (number := getattr(module, "layer_idx", None)) is not None]
+        count = len(self.modules)
         self.layers = own if len(own) == count and sorted(set(own)) == own else list(range(count))
         reasons: dict[int, str] = {}
 
@@ -207,7 +212,7 @@ class Door:
                 reasons[number] = str(error)
                 self._layouts.append(_Layout(None))
 
-        with _listening(self.model, on_call, set(self._modules)), torch.inference_mode():
+        with _listening(self.model, on_call, set(self.modules)), torch.inference_mode():
             _forward(self.model, ids)
         if reasons:
             number, reason = min(reasons.items())
@@ -240,7 +245,7 @@ class Door:
                     f"rotated contents of single tokens{_advice(call.query.dtype)}"
                 )
         self.errors.append(worst)
-        weights_error = _handed_over(call, layout, tokens - 1)[1]
+        weights_error = _handed_over(call, layout, tokens - 1)[2]
         if not weights_error <= _weight_limit(call):
             raise RefusedError(
                 f"its attention weights differ by {weights_error:.1e} from those that follow from M{_advice(call.query.dtype)}"
@@ -289,21 +294,22 @@ class Door:
         return best, least
 
 
-def _handed_over(call: _Call, layout: _Layout, at: int) -> tuple[Heads, float]:
-    """What a layer hands over, and how far its attention at a query is from what follows."""
-    queries, keys, rope, turns = layout.contents(call)
+def _handed_over(call: _Call, layout: _Layout, at: int, first: int = 0) -> tuple[Heads, LogitFactors, float]:
+    """What a layer hands over, `M` at a query, and how far the layer's attention there is from what follows."""
+    queries, keys, rope, turns = layout.contents(call, first)
     seen = _seen(call, at)
     sinks = None if call.sinks is None else call.sinks.to(queries.dtype)
     window = None if seen == at + 1 else seen
     heads = Heads(queries, keys, rope, call.scale, soft_cap=call.soft_cap, window=window, turns=turns, sinks=sinks)
     result, weights = call.own(at)
-    ours = own_weights(heads, at)
+    factors = layer_factors(heads, at)
+    ours = with_sinks(factors.diagonal(), sinks)
     if weights is not None and sinks is None:
-        return heads, float((ours - weights[..., : at + 1].to(ours.dtype)).abs().max())
+        return heads, factors, float((ours - weights[..., : at + 1].to(ours.dtype)).abs().max())
     # With sinks, or where no weights are shown, what attention brings: weights times values.
     values = call.value[:, :, : at + 1].to(ours.dtype)
     brought = (ours[:, :, None] @ values.repeat_interleave(ours.shape[1] // values.shape[1], 1))[:, :, 0]
-    return heads, float((brought - result.to(ours.dtype)).abs().max() / values.abs().max().clamp(min=1e-30))
+    return heads, factors, float((brought - result.to(ours.dtype)).abs().max() / values.abs().max().clamp(min=1e-30))
 
 
 def own_weights(heads: Heads, at: int) -> Float[Tensor, "B H T"]:
@@ -311,15 +317,19 @@ def own_weights(heads: Heads, at: int) -> Float[Tensor, "B H T"]:
     return with_sinks(layer_factors(heads, at).diagonal(), heads.sinks)
 
 
-def read_layers(model: nn.Module | Door, ids: Int[Tensor, "B T"], on_layer: OnLayer) -> Float[Tensor, "B V"]:
+def read_layers(
+    model: nn.Module | Door, ids: Int[Tensor, "B T"], on_layer: OnLayer, queries: int | None = None
+) -> Float[Tensor, "B V"]:
     """The same for a model of ours, an open door, or a `transformers` model; returns the logits of the last position."""
     if isinstance(model, GPTJ):
         training = model.training
         with torch.inference_mode():
-            logits: Tensor = model.eval()(ids, lambda n, heads: on_layer(LayerRead(n, heads, 0.0)), last_only=True)[:, 0]
+            logits: Tensor = model.eval()(
+                ids, lambda n, heads: on_layer(LayerRead(n, heads, layer_factors(heads), 0.0)), last_only=True
+            )[:, 0]
         model.train(training)
         return logits
-    return (model if isinstance(model, Door) else Door(model)).read(ids, on_layer)
+    return (model if isinstance(model, Door) else Door(model)).read(ids, on_layer, queries=queries)
 
 
 def _weight_limit(call: _Call) -> float:
