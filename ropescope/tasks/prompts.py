@@ -37,7 +37,7 @@ CUES = {
     "recall": "Recall the facts:",
     "question": "Question: What does {} like? Answer:",
 }
-"""What comes between the sentences and the one to go on with. Small models are right most often when they recall."""
+"""What comes between the sentences and the one begun again. The smallest models are right more often when they recall."""
 
 OPENERS = ("<bos>", "<|begin_of_text|>")
 """BOS of families that always learned with one: put in front even if the tokenizer, like that of a GGUF file, does not."""
