@@ -327,7 +327,8 @@ def _device(model: Door | GPTJ) -> torch.device:
 
 def _name(model: nn.Module | Door) -> str:
     inner = model.model if isinstance(model, Door) else model
-    return str(getattr(getattr(inner, "config", None), "name_or_path", "") or type(inner).__name__)
+    name = str(getattr(getattr(inner, "config", None), "name_or_path", "") or type(inner).__name__)
+    return Path(name).name if Path(name).exists() else name
 
 
 def kept(
@@ -350,7 +351,7 @@ def kept(
             row = None
         if row is None:
             row = measure(model, prompt, settings)
-            write_whole(path, save({key: np.ascontiguousarray(value) for key, value in row.items()}))
+            write_whole(path, save({key: np.asarray(value, order="C") for key, value in row.items()}))
         yield row
 
 
