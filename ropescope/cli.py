@@ -486,7 +486,7 @@ def profile(
         err=True,
     )
     rows = list(_progress(experiment.kept(door, asked, settings, config, folder), len(asked), "prompts"))
-    said = ", ".join(f"{key} {value}" for key, value in about.items())
+    said = makers.said(about)
     scores = experiment.dataset(rows, {"model": loaded.about["source"], "precision": dtype, "prompts": said, "seed": seed})
     results = statistics(scores)
     closer = experiment.closer(door, asked[0], experiment.examples(scores), tau)

@@ -226,6 +226,18 @@ def asked_for(
     return prompts, about
 
 
+def said(about: dict[str, Any]) -> str:
+    """What `asked_for` tells of its prompts, for people."""
+    count, kind = about["count"], about["kind"]
+    if kind == "binding":
+        what = f"{count} binding prompts of {about['pairs']} sentences, {about['lengths']} in length"
+    elif kind in RULES:
+        what = f"{count} prompts of the {kind} task, hops: {about['hops']}"
+    else:
+        return f"{count} prompts from {kind}, moving each {about['blocks']}"
+    return f"{what}, {'chat template' if about['chat'] else 'plain text'}, seed {about['seed']}"
+
+
 def check_length(prompts: Sequence[Prompt], context: int) -> None:
     """Refuse prompts that are longer than a model can read."""
     for number, prompt in enumerate(prompts):
