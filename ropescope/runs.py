@@ -8,9 +8,10 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair")
+PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers")
+"""Those that are installed are named in every summary."""
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
@@ -67,7 +69,7 @@ def write_summary(
         "command": command,
         "config": dict(config),
         "results": dict(results),
-        "versions": {"python": platform.python_version(), **{part: version(part) for part in PARTS}},
+        "versions": {"python": platform.python_version(), **_versions()},
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "sha256": {name: sha256(folder / name) for name in files},
@@ -75,6 +77,14 @@ def write_summary(
     path = folder / "summary.json"
     write_whole(path, json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return path
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for part in PARTS:
+        with suppress(PackageNotFoundError):
+            found[part] = version(part)
+    return found
 
 
 @dataclass(frozen=True)

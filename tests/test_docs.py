@@ -132,7 +132,106 @@ def variant_rows() -> list[str]:
     return rows
 
 
+PROFILES = {
+    "profile-smollm2-135m": "SmolLM2-135M-Instruct",
+    "profile-gemma3-270m": "Gemma 3 270M",
+    "profile-qwen2.5-coder-0.5b": "Qwen2.5-Coder-0.5B-Instruct",
+    "profile-tinyllama-1.1b": "TinyLlama-1.1B-Chat",
+    "profile-stories15M": "stories15M",
+    "profile-smollm2-135m-unequal": "SmolLM2, sentences of unequal length",
+}
+
+
+def profile_rows() -> list[str]:
+    rows = []
+    for name, title in PROFILES.items():
+        found = results(name)
+        r, depth = found["correlation"]["pearson"], found["depth"]
+        halves = " | ".join(
+            f"{depth[score]['first']:.2f}, {depth[score]['second']:.2f} ({depth[score]['p_value']:.0e}, {depth[score]['p_layers']:.0e})"
+            for score in ("positional", "symbolic")
+        )
+        size = f"{len(found['layer'])} x {len(found['head'])}"
+        right = f"{found['right']} of {found['inputs']}"
+        rows.append(
+            f"| {title} | {size} | {right} | {r['r']:.2f} ({r['low']:.2f} to {r['high']:.2f}, {r['p_value']:.0e}) | {halves} | "
+            f"{found['worst_check_error']:.0e} |"
+        )
+    return rows
+
+
+def band_rows() -> list[str]:
+    rows = []
+    for name, title in PROFILES.items():
+        frequency = results(name)["frequency"]
+        bands = " | ".join(
+            "{:.2f}, {:.2f}".format(*(frequency["bands"][band][score]["mean"] for score in ("positional", "symbolic")))
+            for band in ("fastest", "middle to fast", "slow")
+        )
+        trend, largest = frequency["trend_of_heads"], frequency["largest"]["norm"]
+        places = " and ".join(f"{largest['median'][kind]:g}" for kind in ("positional", "symbolic"))
+        rows.append(
+            f"| {title} | {bands} | {trend['share_rising']:.0%} ({trend['median']:.2f}) | {places} ({largest['p_value']:.0e}) |"
+        )
+    return rows
+
+
+def sensitivity_rows() -> list[str]:
+    found = results("profile-smollm2-135m")
+    ways = {f"τ = {row['tau']:g}": row for row in found["sensitivity"]["tau"][1:]}
+    ways |= {"random permutations of all sentences": found["sensitivity"]["permutations"]}
+    ways |= {
+        "swaps of single tokens": found["sensitivity"]["tokens"],
+        "right answers only": found["right_only"]["all_and_right"],
+    }
+    return [
+        f"| {way} | "
+        + " | ".join(
+            f"{row[score]['spearman']:.2f} | {row[score]['mean_difference']:+.2f}" for score in ("positional", "symbolic")
+        )
+        + " |"
+        for way, row in ways.items()
+    ]
+
+
+def classical_rows() -> list[str]:
+    rows = []
+    for name in ("profile-smollm2-135m", "profile-gemma3-270m", "profile-qwen2.5-coder-0.5b", "profile-tinyllama-1.1b"):
+        found = results(name)
+        cells = " | ".join(
+            f"{found['classical'][kind][score]['spearman']['r']:+.2f}"
+            for kind in ("previous_token", "induction", "sink")
+            for score in ("positional", "symbolic")
+        )
+        rows.append(f"| {PROFILES[name]} | {cells} | {found['shares']['spearman']['r']:+.2f} |")
+    return rows
+
+
+def profile_cost_rows() -> list[str]:
+    return [
+        f"| {row['tokens']:,} | {row['pairs']} | {row['swaps']:,} | {row['scored_over_plain']:.2f}x | {row['planes_over_plain']:.2f}x | "
+        f"{row['seconds_of_rerunning'] / 3600:.2f} hours | {row['faster_than_rerunning']:,.0f}x |"
+        for row in results("bench-profile").values()
+    ]
+
+
+def family_rows() -> list[str]:
+    rows = []
+    for row in json.loads((ROOT / "results/conformance/families.json").read_text()):
+        if row["verdict"] == "verified":
+            kinds = ", ".join(row["kinds"])
+            rows.append(f"| {row['family']} | {row['layers']} | {row['rotation']} | {kinds} | {row['logit_error']:.0e} |")
+        else:
+            rows.append(f"| {row['family']} | {row['verdict']} | {row['reason']} |")
+    return rows
+
+
 TABLES = [
+    *(
+        ("docs/real-models.md", rows, ())
+        for rows in (profile_rows, band_rows, sensitivity_rows, classical_rows, profile_cost_rows)
+    ),
+    ("docs/families.md", family_rows, ()),
     ("README.md", benchmark_rows, ()),
     ("README.md", learning_rows, ()),
     *(("docs/mechanisms.md", rows, (task,)) for rows in (mechanism_rows, group_rows) for task in ("number", "letter")),

@@ -280,9 +280,10 @@ def dataset(rows: Sequence[Row], about: dict[str, Any]) -> xr.Dataset:
 
 
 def packed(scores: xr.Dataset) -> bytes:
-    """As a NetCDF file; of planes only their means over inputs, which would fill most of it."""
+    """As a NetCDF file, in single precision; of planes only their means over inputs, which would fill most of it."""
     means = {name: scores[name].mean("input", keep_attrs=True) for name in PLANE}
-    return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
+    single = {name: {"dtype": "float32"} for name, value in scores.data_vars.items() if value.dtype == np.float64}
+    return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=single))
 
 
 def unpacked(path: Path) -> xr.Dataset:
