@@ -148,8 +148,8 @@ def profile_rows() -> list[str]:
         found = results(name)
         r, depth = found["correlation"]["pearson"], found["depth"]
         halves = " | ".join(
-            f"{depth[score]['first']:.2f}, {depth[score]['second']:.2f} ({depth[score]['p_value']:.0e}, {depth[score]['p_layers']:.0e})"
-            for score in ("positional", "symbolic")
+            f"{half['first']:.2f}, {half['second']:.2f} ({half['p_value']:.0e}, {half['p_layers']:.0e})"
+            for half in (depth["positional"], depth["symbolic"])
         )
         size = f"{len(found['layer'])} x {len(found['head'])}"
         right = f"{found['right']} of {found['inputs']}"
@@ -209,8 +209,9 @@ def classical_rows() -> list[str]:
 
 def profile_cost_rows() -> list[str]:
     return [
-        f"| {row['tokens']:,} | {row['pairs']} | {row['swaps']:,} | {row['scored_over_plain']:.2f}x | {row['planes_over_plain']:.2f}x | "
-        f"{row['seconds_of_rerunning'] / 3600:.2f} hours | {row['faster_than_rerunning']:,.0f}x |"
+        f"| {row['tokens']:,} | {row['pairs']} | {row['swaps']:,} | {row['scored_over_plain']:.2f}x | "
+        f"{row['planes_over_plain']:.2f}x | {row['seconds_of_rerunning'] / 3600:.2f} hours | "
+        f"{row['faster_than_rerunning']:,.0f}x |"
         for row in results("bench-profile").values()
     ]
 
