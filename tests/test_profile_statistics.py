@@ -218,7 +218,10 @@ def test_planes(small):
     norms = np.ones((3, 4, 2, 4))
     norms[:, :2, :, 1] = norms[:, 2:, :, 3] = 2
     small["plane_norm"].values[:] = norms
+    small["plane_spread"].values[:] = [1.0, 2.0, 3.0, 4.0]
     found = statistics(small)["frequency"]
+    # Lower scores are 0.85, 0.4, 0.5, 0.3 in seven heads: ranks from uniform 1 3 2 4 against 1 2 3 4.
+    assert found["use_and_selectivity"]["median"] == pytest.approx(0.8)
     assert found["frequency"] == pytest.approx([1, 0.1, 0.01, 0.001])
     assert found["positional"]["mean"] == pytest.approx([0.9, 0.8, 0.5, 0.3])
     assert found["symbolic"]["mean"] == pytest.approx([(7 * 0.85 + 0.9) / 8, 0.375, (7 * 0.6 + 0.1) / 8, (7 * 0.7 + 0.05) / 8])

@@ -290,7 +290,18 @@ def _frequency(dataset: xr.Dataset, lead: Table, kind: Kinds, seed: int) -> dict
             "p_layers": _turned_p_value(mean_of_known(slopes.T), seed),
         },
         "largest": largest,
+        "use_and_selectivity": _use_and_selectivity(plane_means(dataset, "spread"), tables),
     }
+
+
+def _use_and_selectivity(spread: Table, tables: Mapping[str, Table]) -> dict[str, float]:
+    """Over the planes of a head: how the variance of a plane's logits goes with how far its lower score is from 1.
+
+    A plane whose logits hardly vary attends to all keys alike, and is high on both scores whatever its frequency.
+    """
+    lower = np.minimum(tables["positional"], tables["symbolic"]).reshape(-1, spread.shape[-1])
+    found = np.array([_spearman(x, 1 - y)[0] for x, y in zip(spread.reshape(lower.shape), lower, strict=True)])
+    return {"median": _median(found[np.isfinite(found)])}
 
 
 def _turning(dataset: xr.Dataset) -> list[float]:
