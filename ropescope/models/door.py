@@ -142,7 +142,7 @@ class Door:
     >>> logits = door.read(ids, lambda layer: print(layer.layer, swap_scores(layer_logits(layer.heads))))
     """
 
-    def __init__(self, model: nn.Module, vocabulary: int | None = None) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.family = str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
         self.modules: list[nn.Module] = []  # in the order in which they attend; one may do so several times
@@ -152,7 +152,7 @@ class Door:
         self.errors: list[float] = []
         _check_kind(model, self.family)
         with _quiet_evaluation(model):
-            self._try_layers(vocabulary or _vocabulary(model))
+            self._try_layers(_vocabulary(model))
 
     @torch.inference_mode()
     def read(
@@ -164,7 +164,6 @@ class Door:
         `query_position`, the last unless given; a layer whose weights do not follow from its `M` stops the run.
         """
         at = ids.shape[1] - 1 if query_position is None else query_position
-
         first = 0 if queries is None else max(0, min(at, ids.shape[1] - queries))
         passed = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import logging as logging_of_python
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,6 +98,9 @@ def _silent(transformers: Any) -> Iterator[None]:
     """No progress bars and warnings of loading: a bad model is refused in one sentence."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub = logging_of_python.getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(logging_of_python.ERROR)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -104,6 +108,7 @@ def _silent(transformers: Any) -> Iterator[None]:
         with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
+        hub.setLevel(hub_level)
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
