@@ -40,8 +40,8 @@ class OneHead(nn.Module):
     def __init__(
         self,
         embedding: Float[Tensor, "V width"],
-        query: Float[Tensor, "width 2"],
-        key: Float[Tensor, "width 2"],
+        query: Float[Tensor, "width d"],
+        key: Float[Tensor, "width d"],
         value: Float[Tensor, "width V"],
         residual: Float[Tensor, "width V"],
         rope: Rope,
