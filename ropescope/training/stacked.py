@@ -133,7 +133,7 @@ def train(
     dtype: torch.dtype = torch.float32,
     on_step: Callable[[int, Stacked], None] | None = None,
 ) -> tuple[Stacked, Trained]:
-    """Train one model for each set of planes. Data, test data and starting weights are those of the seed and the task's kind."""
+    """Train one model for each set of planes. Data, test data and starting weights hang on the seed and the task alone."""
     start, drawn, tested = np.random.SeedSequence(seed).spawn(3)
     models = Stacked(task.vocab_size, task.answers, task.length, planes, how.spread, start, dtype)
     data, test = task.sample(how.steps * how.batch, drawn), task.sample(how.tested, tested)
