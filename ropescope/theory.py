@@ -286,7 +286,7 @@ def single_best(items: int, symbols: int, grid: int = 100) -> Single:
     for share in np.arange(1, grid) / grid:  # of the room that is left, what the aim takes
         for used in np.arange(1, grid) / grid:
             aim, angle = share * used * omega / 2, (1 - share) * used * omega / (2 * items - 3)
-            tried.append(Single(angle, aim, single_gap(items, symbols, angle, aim)))
+            tried.append(Single(float(angle), float(aim), single_gap(items, symbols, angle, aim)))
     return max(tried, key=lambda one: one.gap)
 
 

@@ -58,7 +58,6 @@ class Trained(NamedTuple):
     weight    final weight of the right key by the answer's place
     queries   of every token, before rotation; plane f is dimensions f and F + f
     keys      likewise
-    values    at the end, and so are residuals
     """
 
     steps: Int64[np.ndarray, " checks"]
@@ -67,8 +66,6 @@ class Trained(NamedTuple):
     weight: Float32[np.ndarray, "M items"]
     queries: Float32[np.ndarray, "checks M V d"]
     keys: Float32[np.ndarray, "checks M V d"]
-    values: Float32[np.ndarray, "M V answers"]
-    residuals: Float32[np.ndarray, "M V answers"]
 
 
 class Stacked(nn.Module):
@@ -114,15 +111,16 @@ class Stacked(nn.Module):
 
     def one(self, model: int) -> OneHead:
         """One of the models by itself, for the engine; in double precision."""
-        tables = [x.detach()[model].double() for x in (self.query, self.key, self.value, self.residual)]
-        one_hot = torch.eye(tables[0].shape[0], dtype=torch.float64)
-        return OneHead(one_hot, *tables, Rope(frequencies=self.planes[model]), beta=1.0)
+        query, key, value, residual = (x.detach()[model].double() for x in (self.query, self.key, self.value, self.residual))
+        one_hot = torch.eye(len(query), dtype=torch.float64)
+        return OneHead(one_hot, query, key, value, residual, Rope(frequencies=self.planes[model]), beta=1.0)
 
 
 def _rows(tables: Float[Tensor, "M V c"], tokens: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows M c"]:
     """The tables' rows of these tokens. Looked up for all models at once: one long row per token."""
     count, size, columns = tables.shape
-    return F.embedding(tokens, tables.transpose(0, 1).reshape(size, count * columns)).unflatten(-1, (count, columns))
+    rows: Tensor = F.embedding(tokens, tables.transpose(0, 1).reshape(size, count * columns))
+    return rows.reshape(*tokens.shape, count, columns)
 
 
 def train(
@@ -147,7 +145,7 @@ def train(
         put_out, _ = models(tokens[rows])
         loss = F.cross_entropy(put_out.flatten(0, 1), answers[rows].repeat_interleave(len(planes)), reduction="sum") / how.batch
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         if (step + 1) % (how.steps // how.checks) == 0:
             seen.append(_look(models, test))
@@ -162,7 +160,6 @@ def train(
         _by_place(weight, test, task.items),
         queries,
         keys,
-        *(x.detach().float().numpy().copy() for x in (models.value, models.residual)),
     )
 
 
@@ -179,7 +176,8 @@ def _look(
     models: Stacked, test: Samples
 ) -> tuple[Float32[np.ndarray, " M"], Float32[np.ndarray, "M V d"], Float32[np.ndarray, "M V d"]]:
     right, _ = _judge(models, test)
-    return right.mean(0), *(x.detach().float().numpy().copy() for x in (models.query, models.key))  # type: ignore[return-value]
+    queries, keys = (x.detach().float().numpy().copy() for x in (models.query, models.key))
+    return right.mean(0), queries, keys
 
 
 def _by_place(values: Float32[np.ndarray, "B M"], test: Samples, items: int) -> Float32[np.ndarray, "M items"]:
