@@ -39,6 +39,17 @@ def _heading(title: str, *subtitle: str) -> alt.TitleParams:
     return alt.TitleParams(title, subtitle=list(subtitle), anchor="start", offset=12)
 
 
+def _legend() -> alt.Legend:
+    """Below a panel, with lines as bold as those they name, whatever bands are as pale."""
+    return alt.Legend(orient="bottom", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3, labelLimit=300)
+
+
+def _step_axis() -> alt.X:
+    """Training steps: logarithmic but for the first few, so that the start has a place."""
+    axis = alt.Axis(gridOpacity=0.5, values=[0, 10, 30, 100, 300, 1000, 3000])
+    return alt.X("step:Q", title="training step", axis=axis).scale(type="symlog", constant=10, nice=False)
+
+
 def _settings(about: Mapping[str, Any]) -> str:
     return (
         f"one layer, one head; {about['items']} items, {about['steps']:,} steps of {about['batch']} sequences, "
@@ -69,7 +80,7 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             for at, angle in enumerate(angles)
         ]
         base = alt.Chart(alt.InlineData(values=values))
-        colour = alt.Color("line:N", title=None, legend=alt.Legend(orient="bottom", symbolStrokeWidth=3, labelLimit=300)).scale(
+        colour = alt.Color("line:N", title=None, legend=_legend()).scale(
             domain=[names[sweep] for sweep in sweeps], range=[COLOUR_OF[sweep] for sweep in sweeps]
         )
         y = alt.Y("mean:Q", title="accuracy after training", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5))
@@ -106,7 +117,7 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
         spacing=30,
     ).resolve_scale(color="independent")
     title = _heading(
-        "Fast planes find places, slow planes find things, and both together take two planes",
+        "Fast planes find places, slow planes find things; finding the latest thing takes two planes, or few symbols",
         f"{_settings(about)}; lines are means, bands go from the lowest seed to the highest",
     )
     return both.properties(title=title)
@@ -141,7 +152,7 @@ def learning_figure(trained: Mapping[str, Any], curves: Mapping[str, Any], about
             alt.Chart(alt.InlineData(values=values))
             .mark_line(strokeWidth=1.8)
             .encode(
-                alt.X("step:Q", title="training step", axis=alt.Axis(gridOpacity=0.5, tickCount=5)),
+                _step_axis(),
                 alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
                 color=alt.Color("shade:Q", legend=legend).scale(type="log", scheme=RANK, domain=[slowest / 3, angles[-1]]),
                 detail="angle:Q",
@@ -156,61 +167,75 @@ def learning_figure(trained: Mapping[str, Any], curves: Mapping[str, Any], about
 
 def place_figure(results: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
     """Accuracy by the answer's place at every angle that neither fails nor solves (top); weights of built heads (bottom)."""
-    trained = results["trained"]
-    tops, bottoms = [], []
-    for sweep, words in (("index", "a U where the plane is too slow"), ("retrieval", "an inverted U where it is too fast")):
-        shape, mean = trained["shapes"][sweep], trained["sweeps"][sweep]["mean"]
-        shown = [
-            at for at, value in enumerate(mean) if min(mean) + 0.02 < value < 0.99 or trained["angles"][at] == shape["angle"]
-        ]
-        values = [
-            {
-                "place": place,
-                "angle": trained["angles"][at],
-                "accuracy": value,
-                "chosen": trained["angles"][at] == shape["angle"],
-            }
-            for at in shown
-            for place, value in enumerate(shape["by_place"][at])
-        ]
-        base = alt.Chart(alt.InlineData(values=values)).encode(
-            alt.X("place:Q", title="place of the answer", axis=alt.Axis(gridOpacity=0.4)),
-            alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
-            color=alt.Color("angle:Q", legend=alt.Legend(format=".2g", tickCount=4)).scale(type="log", scheme=RANK),
-            detail="angle:Q",
-            tooltip=["place:Q", alt.Tooltip("angle:Q", format=".3g"), alt.Tooltip("accuracy:Q", format=".3f")],
-        )
-        layers = [base.mark_line(strokeWidth=1.3), base.transform_filter("datum.chosen").mark_line(strokeWidth=4, point=True)]
-        note = f"bold: angle {shape['angle']:.3g}, ends {shape['ends']:.2f}, middle {shape['middle']:.2f}, "
-        note += f"bend {shape['bend']:+.2f} (p = {shape['bend_p']:.0e})"
-        title = alt.TitleParams(f"{TITLES[sweep]}, trained: {words}", subtitle=note, anchor="start")
-        tops.append(alt.layer(*layers).properties(width=380, height=230, title=title))
-    weights = results["built"]["shapes"]
-    for names, words in ((["H_POS"], "H_POS, a slow plane"), (["H_SYM", "H_SYM, random inputs"], "H_SYM, a plane that turns")):
-        bottoms.append(_weights([(name, weights[name]) for name in names], words))
-    rows = [alt.hconcat(*part, spacing=30).resolve_scale(color="independent", y="independent") for part in (tops, bottoms)]
-    heading = _heading("Where in the input the wrong plane still works", _settings(about), "below: built heads, theorem 7")
-    return alt.vconcat(*rows, spacing=24).resolve_scale(color="independent").properties(title=heading)
-
-
-def _weights(rows: list[tuple[str, Mapping[str, Any]]], words: str) -> Chart:
-    """Weight of the right key over its place: lines by formula, points as measured."""
-    lines, points = [], []
-    for name, row in rows:
-        label = f"{name.split(', ')[-1]}, β {row['beta']:g}" if len(rows) > 1 else f"β {row['beta']:g}"
-        label = label.replace("H_SYM", "opposite symbols")
-        points += [{"place": place, "weight": value, "of": label} for place, value in enumerate(row["measured"])]
-        lines += [{"place": place, "weight": value, "of": label} for place, value in enumerate(row["exact"] or row["measured"])]
-    colour = alt.Color("of:N", title=None, legend=alt.Legend(orient="bottom", labelLimit=300)).scale(
-        range=[COLOURS["positional"]] if len(rows) == 1 else [COLOURS["symbolic"], COLOURS["binding"]]
+    trained, weights = results["trained"], results["built"]["shapes"]
+    columns = []
+    for sweep, words, built in (
+        ("index", "a U where the plane is too slow", {"H_POS": "all inputs"}),
+        (
+            "retrieval",
+            "an inverted U where it is too fast",
+            {"H_SYM": "opposite symbols", "H_SYM, random inputs": "random inputs"},
+        ),
+    ):
+        rows = [(name, weights[key]) for key, name in built.items()]
+        column = alt.vconcat(_accuracies(sweep, words, trained), _weights(next(iter(built)), rows), spacing=20)
+        columns.append(column.resolve_scale(color="independent"))
+    title = _heading(
+        "Where in the input the wrong plane still works",
+        f"{_settings(about)}; p over seeds, of the square coefficient of a parabola",
+        "below: the same in built heads (theorem 7), lines by formula where there is one, points measured",
     )
-    x = alt.X("place:Q", title="place of the right key", axis=alt.Axis(gridOpacity=0.4))
-    y = alt.Y("weight:Q", title="its weight", scale=alt.Scale(zero=False), axis=alt.Axis(gridOpacity=0.5))
-    exact = alt.Chart(alt.InlineData(values=lines)).mark_line(strokeWidth=2).encode(x, y, color=colour)
-    seen = alt.Chart(alt.InlineData(values=points)).mark_point(filled=True, size=40, opacity=1).encode(x, y, color=colour)
-    note = f"angle {rows[0][1]['angle']:.3g}; lines by formula where there is one, points measured"
-    title = alt.TitleParams(f"{words}: weight of the right key", subtitle=note, anchor="start")
-    return alt.layer(exact, seen).properties(width=380, height=200, title=title)
+    return alt.hconcat(*columns, spacing=36).resolve_scale(color="independent").properties(title=title)
+
+
+def _place_axis(title: str) -> alt.X:
+    return alt.X("place:Q", title=title, axis=alt.Axis(gridOpacity=0.4, tickMinStep=1, format="d"))
+
+
+def _accuracies(sweep: str, words: str, trained: Mapping[str, Any]) -> Chart:
+    """Accuracy over places, a line for every angle at which a task is neither solved nor quite out of reach."""
+    shape, mean, angles = trained["shapes"][sweep], trained["sweeps"][sweep]["mean"], trained["angles"]
+    shown = [at for at, value in enumerate(mean) if min(mean) + 0.02 < value < 0.99 or angles[at] == shape["angle"]]
+    values = [
+        {"place": place, "angle": f"{angles[at]:.3g}", "accuracy": value, "chosen": angles[at] == shape["angle"]}
+        for at in shown
+        for place, value in enumerate(shape["by_place"][at])
+    ]
+    names = [f"{angles[at]:.3g}" for at in shown]
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        _place_axis("place of the answer"),
+        alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
+        color=alt.Color("angle:O", legend=_legend(), sort=names).scale(scheme=RANK, domain=names),
+        tooltip=["place:Q", "angle:O", alt.Tooltip("accuracy:Q", format=".3f")],
+    )
+    note = f"bold: angle {shape['angle']:.3g}, ends {shape['ends']:.2f}, middle {shape['middle']:.2f}, "
+    note += f"bend {shape['bend']:+.2f} (p = {shape['bend_p']:.0e})"
+    title = alt.TitleParams(f"{TITLES[sweep]}, trained: {words}", subtitle=note, anchor="start")
+    bold = base.transform_filter("datum.chosen").mark_line(strokeWidth=4, point=alt.OverlayMarkDef(size=50))
+    return alt.layer(base.mark_line(strokeWidth=1.4), bold).properties(width=400, height=240, title=title)
+
+
+def _weights(head: str, rows: list[tuple[str, Mapping[str, Any]]]) -> Chart:
+    """Weight of the right key over its place, as a share of the largest: lines by formula, points as measured."""
+    values = [
+        {"place": place, "measured": seen / max(row["measured"]), "line": line / max(row["measured"])}
+        | {"of": f"{name}, β = {row['beta']:g}, largest {max(row['measured']):.2f}"}
+        for name, row in rows
+        for place, (seen, line) in enumerate(zip(row["measured"], row["exact"] or row["measured"], strict=True))
+    ]
+    colours = [COLOURS["positional"]] if head == "H_POS" else [COLOURS["symbolic"], COLOURS["binding"]]
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        _place_axis("place of the right key"), color=alt.Color("of:N", title=None, legend=_legend()).scale(range=colours)
+    )
+
+    def up(field: str) -> alt.Y:
+        axis = alt.Axis(gridOpacity=0.5)
+        return alt.Y(f"{field}:Q", title="its weight / largest", scale=alt.Scale(zero=False), axis=axis)
+
+    title = alt.TitleParams(f"{head}, angle {rows[0][1]['angle']:.3g}: weight of the right key", anchor="start")
+    line = base.mark_line(strokeWidth=2).encode(up("line"))
+    points = base.mark_point(filled=True, size=40, opacity=1).encode(up("measured"))
+    return alt.layer(line, points).properties(width=400, height=190, title=title)
 
 
 def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
@@ -243,10 +268,8 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         for n, step in enumerate(paths["steps"])
     ]
     base = alt.Chart(alt.InlineData(values=values)).encode(
-        alt.X("step:Q", title="training step", axis=alt.Axis(gridOpacity=0.5, tickCount=5)),
-        color=alt.Color("line:N", title=None, legend=alt.Legend(orient="bottom", symbolStrokeWidth=3)).scale(
-            range=[COLOURS["symbolic"], COLOURS["positional"]]
-        ),
+        _step_axis(),
+        color=alt.Color("line:N", title=None, legend=_legend()).scale(range=[COLOURS["symbolic"], COLOURS["positional"]]),
     )
     y = alt.Y("mean:Q", title="length of the mean direction", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5))
     band = base.mark_area(opacity=0.2).encode(alt.Y("least:Q", scale=ACCURACY), y2="most:Q")

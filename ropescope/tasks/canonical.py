@@ -180,7 +180,7 @@ class PairTask(CanonicalTask):
         place = np.where(match.any(1), self.items - 1 - match[:, ::-1].argmax(1), -1)
         return items[np.arange(len(tokens)), place] % self.attributes, place
 
-    def _joined(self, symbols: Tokens, query: PerRow, rng: np.random.Generator) -> Tokens:
+    def _joined(self, symbols: Int64[np.ndarray, "B items"], query: PerRow, rng: np.random.Generator) -> Tokens:
         """Pairs of these symbols and uniform attributes, and the query."""
         return np.column_stack(
             (symbols * self.attributes + rng.integers(self.attributes, size=symbols.shape), self.item_tokens + query)
@@ -247,10 +247,3 @@ def order_blind_accuracy(task: PartialInductionTask, samples: Samples) -> float:
     match = items // task.attributes == asked
     counts = (match[..., None] & (items[..., None] % task.attributes == np.arange(task.attributes))).sum(1)
     return float((counts.max(1) / match.sum(1)).mean())
-
-
-TASKS: dict[str, type[CanonicalTask]] = {
-    "index": IndexTask,
-    "retrieval": RetrievalTask,
-    "partial_induction": PartialInductionTask,
-}

@@ -36,18 +36,21 @@ class Training:
     spread: float = 1.0
     """standard deviation of queries and keys at the start; values and residuals start at 0"""
     checks: int = 20
-    """how often to look, evenly over the steps, besides the start"""
-    tested: int = 4000
+    """how often to look besides the start, evenly on a logarithmic axis, as most happens early"""
+    tested: int = 2000
     """test sequences"""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "checks", "tested"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.steps % self.checks:
-            raise ValueError(f"steps must be a multiple of checks = {self.checks}, not {self.steps}")
         if not (self.rate > 0 and self.weight_decay >= 0 and self.spread > 0):
             raise ValueError("rate and spread must be positive and weight_decay not negative")
+
+    def looks(self) -> list[int]:
+        """After how many steps to look: at the start, from about 10 on, at the end. Fewer than `checks` if steps are few."""
+        later = np.geomspace(min(10, self.steps), self.steps, self.checks).round().astype(int).tolist()
+        return sorted({0, *later, self.steps})
 
 
 class Trained(NamedTuple):
@@ -137,7 +140,7 @@ def train(
     data, test = task.sample(how.steps * how.batch, drawn), task.sample(how.tested, tested)
     tokens, answers = torch.from_numpy(data.tokens), torch.from_numpy(data.answer)
     optimiser = torch.optim.AdamW(models.parameters(), lr=how.rate, weight_decay=how.weight_decay, foreach=True)
-    seen = [_look(models, test)]
+    seen, looks = [_look(models, test)], how.looks()
     for step in range(how.steps):
         rows = slice(step * how.batch, (step + 1) * how.batch)
         for group in optimiser.param_groups:
@@ -147,14 +150,14 @@ def train(
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        if (step + 1) % (how.steps // how.checks) == 0:
+        if step + 1 in looks:
             seen.append(_look(models, test))
         if on_step is not None:
             on_step(step, models)
     right, weight = _judge(models, test)
     accuracy, queries, keys = (np.stack(parts) for parts in zip(*seen, strict=True))
     return models, Trained(
-        np.linspace(0, how.steps, how.checks + 1).round().astype(np.int64),
+        np.array(looks, dtype=np.int64),
         accuracy,
         _by_place(right, test, task.items),
         _by_place(weight, test, task.items),
