@@ -134,10 +134,11 @@ def variant_rows() -> list[str]:
 
 def canonical_rows() -> list[str]:
     found = results("canonical")["trained"]
-    return [
-        f"| {angle:.3g} | {' | '.join(f'{s["mean"][at]:.3f} ± {s["sd"][at]:.3f}' for s in found['sweeps'].values())} |"
-        for at, angle in enumerate(found["angles"])
-    ]
+    rows = []
+    for at, angle in enumerate(found["angles"]):
+        cells = [f"{row['mean'][at]:.3f} ± {row['sd'][at]:.3f}" for row in found["sweeps"].values()]
+        rows.append(f"| {angle:.3g} | {' | '.join(cells)} |")
+    return rows
 
 
 def canonical_claims() -> list[str]:

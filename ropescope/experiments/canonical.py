@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from scipy import stats
 
-from ..logits import layer_logits
+from ..logits import layer_factors, layer_logits
 from ..measures.intervals import mean_interval
 from ..measures.scores import swap_scores
 from ..models.built import OneHead, h_mix, h_pos, h_single, h_sym
@@ -542,7 +542,7 @@ def leads(settings: Settings) -> dict[str, Any]:
     return {"items": settings.items, "rows": rows}
 
 
-def weight_shapes(settings: Settings, seed: int, inputs: int = 8000) -> dict[str, Any]:
+def weight_shapes(settings: Settings, seed: int, inputs: int = 60_000) -> dict[str, Any]:
     """Theorem 7: the weight of the right key by place, by formula and as measured in the module; H_POS slow, H_SYM fast."""
     n, symbols, attributes = settings.items, settings.symbols + settings.symbols % 2, settings.attributes
     slow, fast = 0.5 * math.pi / n, 0.8 * 2 * math.pi / symbols / (n - 1)
@@ -562,7 +562,7 @@ def weight_shapes(settings: Settings, seed: int, inputs: int = 8000) -> dict[str
         ("H_SYM", easy, retrieval_weights(n, fast, betas["H_SYM"]), opposite, np.arange(n)),
         ("H_SYM, random inputs", hard, None, random.tokens, random.path[:, 1]),
     ):
-        weights = layer_logits(heads_of(model, tokens))[:, 0].diagonal(dim1=-2, dim2=-1).softmax(-1).numpy()
+        weights = layer_factors(heads_of(model, tokens)).diagonal()[:, 0].softmax(-1).numpy()
         given = weights[np.arange(len(tokens)), place]
         measured = np.array([given[place == p].mean() for p in range(n)])
         rows[name] = {

@@ -41,7 +41,7 @@ def _heading(title: str, *subtitle: str) -> alt.TitleParams:
 
 def _legend() -> alt.Legend:
     """Below a panel, with lines as bold as those they name, whatever bands are as pale."""
-    return alt.Legend(orient="bottom", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3, labelLimit=300)
+    return alt.Legend(orient="bottom", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3, labelLimit=300, columns=6)
 
 
 def _step_axis() -> alt.X:
@@ -103,10 +103,10 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             text = base.mark_text(align="left", dx=5, color="#333333").encode(x, alt.Y("y:Q", scale=ACCURACY), text="name:N")
             return [base.mark_rule(strokeDash=[4, 3], color="#333333").encode(x), text]
         blind = trained["order_blind"]["partial induction"]
-        values = [{"y": blind, "x": angles[-1], "name": f"best without seeing the order, {blind:.2f}"}]
+        values = [{"y": blind, "low": 0.06, "x": angles[-1], "name": f"dashed: best without seeing the order, {blind:.2f}"}]
         base = alt.Chart(alt.InlineData(values=values))
         rule = base.mark_rule(strokeDash=[4, 3], color="#333333").encode(alt.Y("y:Q", scale=ACCURACY))
-        text = base.mark_text(align="right", dy=-7, color="#333333").encode(x, alt.Y("y:Q", scale=ACCURACY), text="name:N")
+        text = base.mark_text(align="right", color="#333333").encode(x, alt.Y("low:Q", scale=ACCURACY), text="name:N")
         return [rule, text]
 
     both = alt.hconcat(
@@ -189,7 +189,7 @@ def place_figure(results: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
 
 
 def _place_axis(title: str) -> alt.X:
-    return alt.X("place:Q", title=title, axis=alt.Axis(gridOpacity=0.4, tickMinStep=1, format="d"))
+    return alt.X("place:Q", title=title, axis=alt.Axis(gridOpacity=0.4, tickMinStep=1, format="d")).scale(nice=False, padding=8)
 
 
 def _accuracies(sweep: str, words: str, trained: Mapping[str, Any]) -> Chart:
