@@ -155,7 +155,7 @@ def canonical_heads() -> list[str]:
 
 def canonical_leads() -> list[str]:
     return [
-        f"| {row['symbols']} | {row['one_plane']:.5f} | {row['two_planes']:.5f} | {row['two_planes'] / row['one_plane']:.1f}x |"
+        f"| {row['symbols']} | {row['one_plane']:.5f} | {row['two_planes']:.5f} | {row['two_over_one']:.1f}x |"
         for row in results("canonical")["built"]["leads"]["rows"]
     ]
 

@@ -138,17 +138,23 @@ def run_unit(unit: Unit, settings: Settings) -> Arrays:
     arrays: Arrays = {"steps": seen.steps, "accuracy": seen.accuracy, "place": seen.place, "weight": seen.weight}
     if unit.sweep == "index":
         arrays |= {"queries": seen.queries[:, :, task.item_tokens :], "keys": seen.keys[:, :, : task.item_tokens]}
-    return arrays | {"scores": _scores(models, inputs.tokens)}
+    whole, planes = _scores(models, inputs.tokens)
+    return arrays | {"scores": whole, "plane_scores": planes}
 
 
 @torch.inference_mode()
-def _scores(models: Stacked, tokens: Int64[np.ndarray, "B T"]) -> Float64[np.ndarray, "M 2"]:
-    """Positional and symbolic score of every model, means over inputs."""
-    rows = []
+def _scores(
+    models: Stacked, tokens: Int64[np.ndarray, "B T"]
+) -> tuple[Float64[np.ndarray, "M 2"], Float64[np.ndarray, "M F 2"]]:
+    """Positional and symbolic score of every model, means over inputs; and of each of its planes alone."""
+    whole: list[NDArray[Any]] = []
+    planes: list[NDArray[Any]] = []
     for model in range(len(models.planes)):
-        score = swap_scores(layer_logits(heads_of(models.one(model), tokens))[:, 0])
-        rows.append([float(score.positional.mean()), float(score.symbolic.mean())])
-    return np.array(rows)
+        heads = heads_of(models.one(model), tokens)
+        for rows, M in ((whole, layer_logits(heads)[:, 0]), (planes, layer_logits(heads, by_plane=True)[:, :, 0])):
+            score = swap_scores(M)
+            rows.append(np.stack([score.positional.mean(-1).numpy(), score.symbolic.mean(-1).numpy()], -1))
+    return np.stack(whole), np.stack(planes)
 
 
 def kept(settings: Settings, seed: int, folder: Path) -> Iterator[tuple[Unit, Arrays]]:
@@ -213,6 +219,7 @@ def findings(sweeps: Mapping[str, Arrays], settings: Settings, seed: int) -> dic
             "solved_to": float(angles[solved].max()) if solved.any() else None,
             "solved_between_without_break": bool(solved.any() and solved[solved.argmax() :][: solved.sum()].all()),
         }
+    results["planes"] = division(sweeps[TWO], angles)
     each = [crossing(angles, a, b) for a, b in zip(final["index"], final["retrieval"], strict=True)]
     together = crossing(angles, final["index"].mean(0), final["retrieval"].mean(0))
     results["crossing"] = {"of_means": together, "of_seeds": each}
@@ -225,6 +232,25 @@ def findings(sweeps: Mapping[str, Arrays], settings: Settings, seed: int) -> dic
     results["trajectories"] = trajectories(sweeps["index"], settings)
     results["claims"] = claims(results)
     return results
+
+
+def division(two: Arrays, angles: NDArray[Any]) -> dict[str, Any]:
+    """Scores of the still plane and of the turning one, each alone, at every angle; the spread over seeds at the best angle."""
+    scores, best = two["plane_scores"], int(two["accuracy"][:, -1].mean(0).argmax())
+    kinds = [
+        (plane, at, kind, n)
+        for at, plane in enumerate(("still", "turning"))
+        for n, kind in enumerate(("positional", "symbolic"))
+    ]
+    return {
+        "angle": float(angles[best]),
+        "mean": {f"{plane} {kind}": plain(scores[:, :, at, n].mean(0)) for plane, at, kind, n in kinds},
+        "at_best": {
+            f"{plane} {kind}": plain(np.array([x.mean(), x.min(), x.max()]))
+            for plane, at, kind, n in kinds
+            if (x := scores[:, best, at, n]) is not None
+        },
+    }
 
 
 def crossing(angles: NDArray[Any], rising: NDArray[Any], falling: NDArray[Any]) -> float | None:
@@ -288,7 +314,7 @@ def claims(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What paper A says, beside what came out."""
     found, shapes, paths = results["sweeps"], results["shapes"], results["trajectories"]
     index, retrieval, one, two, few = (found[sweep] for sweep in SWEEPS)
-    cross = results["crossing"]["of_means"]
+    cross, planes = results["crossing"]["of_means"], results["planes"]["at_best"]
 
     def ranges(row: Mapping[str, Any]) -> str:
         return "never" if row["solved_from"] is None else f"{row['solved_from']:.3g} to {row['solved_to']:.3g}"
@@ -322,6 +348,14 @@ def claims(results: Mapping[str, Any]) -> list[dict[str, Any]]:
             "partial induction is solved with a still plane and a moderate one; too fast fails",
             ranges(two),
             two["solved_from"] is not None and two["solved_to"] < fast,
+        ),
+        say(
+            "of the two planes the still one acts symbolically, the turning one positionally",
+            f"symbolic {planes['still symbolic'][0]:.3f}, positional {planes['turning positional'][0]:.3f} "
+            f"(symbolic {planes['turning symbolic'][0]:.3f}) at {results['planes']['angle']:.3g}",
+            planes["still symbolic"][0] > 0.9
+            and planes["turning positional"][0] > 0.9
+            and max(planes["still positional"][0], planes["turning symbolic"][0]) < 0.1,
         ),
         say(
             "Index with a plane too slow: a U over places",
@@ -523,22 +557,19 @@ def bilinear_wrong(task: PairTask) -> tuple[int, int]:
 
 
 def leads(settings: Settings) -> dict[str, Any]:
-    """How far the right pair of partial induction stands out, per unit of query and key, in one plane and in two."""
+    """How far the right pair of partial induction stands out in one plane and in two, per length of query times length of key.
+
+    In one plane both are unit vectors. With two, whose logits have the largest values c and 1, the product of lengths is c + 1
+    if each plane has the same share of query and key, and no other split has less (Cauchy and Schwarz).
+    """
     rows = []
-    for symbols in sorted({settings.few, settings.repeated}):
+    for symbols in sorted({settings.few, settings.repeated, 2 * settings.repeated}):
         angle, single = math.pi / (2 * settings.items), single_best(settings.items, symbols)
-        mix = h_mix(settings.items, symbols, settings.attributes)
-        norms = float(mix.get_buffer("query").norm(dim=-1).max() * mix.get_buffer("key").norm(dim=-1).max())
-        rows.append(
-            {
-                "symbols": symbols,
-                "one_plane": single.gap,
-                "one_plane_angle": single.angle,
-                "one_plane_aim": single.aim,
-                "two_planes": latest_gap(settings.items, angle) / norms,
-                "two_planes_angle": angle,
-            }
-        )
+        query = h_mix(settings.items, symbols, settings.attributes, angle).get_buffer("query")
+        lengths = float(query[:, [0, 2]].norm(dim=-1).max()) + 1
+        two = latest_gap(settings.items, angle) / lengths
+        row = {"symbols": symbols, "one_plane": single.gap, "one_plane_angle": single.angle, "one_plane_aim": single.aim}
+        rows.append(row | {"two_planes": two, "two_planes_angle": angle, "two_over_one": two / single.gap})
     return {"items": settings.items, "rows": rows}
 
 
