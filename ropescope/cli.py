@@ -373,6 +373,11 @@ def _canonical_report(results: dict[str, Any]) -> None:
         ["paper A says", "ours", "so it"],
         [[c["claim"], c["ours"], "holds" if c["holds"] else "differs"] for c in trained["claims"]],
     )
+    planes = trained["planes"]
+    typer.echo(
+        f"trained with planes of 0 and {planes['angle']:.3g}, each plane alone: "
+        + ", ".join(f"{name} {mean:.3f}" for name, (mean, *_) in planes["at_best"].items())
+    )
     small = built["every_input"]
     typer.echo(f"built heads on every input of {len(small['cases'])} small sizes: {small['inputs']:,}, {small['wrong']} wrong")
     _table(

@@ -314,7 +314,7 @@ def claims(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What paper A says, beside what came out."""
     found, shapes, paths = results["sweeps"], results["shapes"], results["trajectories"]
     index, retrieval, one, two, few = (found[sweep] for sweep in SWEEPS)
-    cross, planes = results["crossing"]["of_means"], results["planes"]["at_best"]
+    cross = results["crossing"]["of_means"]
 
     def ranges(row: Mapping[str, Any]) -> str:
         return "never" if row["solved_from"] is None else f"{row['solved_from']:.3g} to {row['solved_to']:.3g}"
@@ -343,19 +343,11 @@ def claims(results: Mapping[str, Any]) -> list[dict[str, Any]]:
             "best {mean:.3f} [{low:.3f}, {high:.3f}] at {angle:.3g}".format(**one["best"]),
             one["solved_from"] is None,
         ),
-        say("nor is it with few symbols", ranges(few), few["solved_from"] is None),
+        say("nor with few symbols, as no single angle does it (corollary 1)", ranges(few), few["solved_from"] is None),
         say(
             "partial induction is solved with a still plane and a moderate one; too fast fails",
             ranges(two),
             two["solved_from"] is not None and two["solved_to"] < fast,
-        ),
-        say(
-            "of the two planes the still one acts symbolically, the turning one positionally",
-            f"symbolic {planes['still symbolic'][0]:.3f}, positional {planes['turning positional'][0]:.3f} "
-            f"(symbolic {planes['turning symbolic'][0]:.3f}) at {results['planes']['angle']:.3g}",
-            planes["still symbolic"][0] > 0.9
-            and planes["turning positional"][0] > 0.9
-            and max(planes["still positional"][0], planes["turning symbolic"][0]) < 0.1,
         ),
         say(
             "Index with a plane too slow: a U over places",
