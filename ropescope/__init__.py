@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from .measures.shares import exclusion as exclusion
     from .measures.shares import variance_shares as variance_shares
     from .models.built import OneHead as OneHead
+    from .models.built import h_mix as h_mix
+    from .models.built import h_pos as h_pos
+    from .models.built import h_single as h_single
+    from .models.built import h_sym as h_sym
     from .models.built import t_index as t_index
     from .models.built import t_retrieval as t_retrieval
     from .models.bundled import bundled as bundled
@@ -97,6 +101,10 @@ _ROOMS = {
     "save_gptj": "models.gptj",
     "bundled": "models.bundled",
     "OneHead": "models.built",
+    "h_mix": "models.built",
+    "h_pos": "models.built",
+    "h_single": "models.built",
+    "h_sym": "models.built",
     "t_index": "models.built",
     "t_retrieval": "models.built",
     "profile": "experiments.profile",

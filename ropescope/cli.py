@@ -322,6 +322,84 @@ def _theory_report(results: dict[str, Any]) -> None:
     typer.echo(f"largest gap found over 1,000 distances, by number of planes: {best}")
 
 
+@app.command(epilog="Example:  ropescope canonical --preset quick --out out/canonical")
+def canonical(
+    out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/canonical"),
+    preset: Annotated[str, typer.Option(help="Sizes: full, or quick (fewer items, angles, steps and seeds).")] = "full",
+    seed: Seed = 0,
+) -> None:
+    """Train one-head models on Index, Retrieval and partial induction at every RoPE angle. Run it again to go on."""
+    import json
+
+    from . import runs
+    from .experiments import canonical as experiment
+    from .report import canonical as figures
+
+    if preset not in experiment.PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(experiment.PRESETS)}, not {preset!r}")
+    settings = experiment.PRESETS[preset]
+    folder = runs.new_folder(out)
+    total = len(experiment.units(settings, seed))
+    sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder), total, "sweeps")))
+    results = {
+        "trained": experiment.findings(sweeps, settings, seed),
+        "built": experiment.built(settings, seed),
+        "speed": experiment.speed(settings, seed),
+    }
+    curves = {
+        "steps": sweeps["index"]["steps"][0].tolist(),
+        "accuracy": {sweep: runs.plain(arrays["accuracy"].astype(float)) for sweep, arrays in sweeps.items()},
+        "place": {sweep: runs.plain(sweeps[sweep]["place"].astype(float)) for sweep in ("index", "retrieval")},
+    }
+    config = {"preset": preset, "seed": seed, **asdict(settings)}
+    files = figures.write_figures(results, curves, folder, config | asdict(settings.training))
+    runs.write_whole(folder / "curves.json", json.dumps(curves) + "\n")
+    runs.write_summary(folder, "canonical", config, results, ["curves.json", *files])
+    _canonical_report(results)
+    _look_at(folder, files)
+
+
+def _canonical_report(results: dict[str, Any]) -> None:
+    trained, built = results["trained"], results["built"]
+    sweeps = trained["sweeps"]
+    _table(
+        ["angle", *sweeps],
+        [
+            [f"{angle:.3g}", *(f"{row['mean'][at]:.3f} ± {row['sd'][at]:.3f}" for row in sweeps.values())]
+            for at, angle in enumerate(trained["angles"])
+        ],
+    )
+    _table(
+        ["paper A says", "ours", "so it"],
+        [[c["claim"], c["ours"], "holds" if c["holds"] else "differs"] for c in trained["claims"]],
+    )
+    planes = trained["planes"]
+    typer.echo(
+        f"trained with planes of 0 and {planes['angle']:.3g}, each plane alone: "
+        + ", ".join(f"{name} {mean:.3f}" for name, (mean, *_) in planes["at_best"].items())
+    )
+    small = built["every_input"]
+    typer.echo(f"built heads on every input of {len(small['cases'])} small sizes: {small['inputs']:,}, {small['wrong']} wrong")
+    _table(
+        ["built head", "beta", "accuracy", "positional", "symbolic"],
+        [
+            [
+                name,
+                f"{row['beta']:.1f}",
+                "" if row["accuracy"] is None else f"{row['accuracy']:.3f}",
+                *(f"{row[key]:.3f}" for key in ("positional", "symbolic")),
+            ]
+            for name, row in built["scores"].items()
+        ],
+    )
+    right = ", ".join(f"{kind} {number}" for kind, number in built["limits"]["right_on_both"].items())
+    typer.echo(f"of {built['limits']['heads_of_each_kind']} random heads, right on both inputs that must break them: {right}")
+    for sweep, row in results["speed"].items():
+        typer.echo(
+            f"{row['models']} models of {sweep} at once: {row['one_by_one_over_together']:.1f}x as fast as one after the other"
+        )
+
+
 @app.command(epilog="Example:  ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise")
 def generalise(
     task: Tasks = "all",

@@ -230,6 +230,98 @@ def search_planes(planes: int, offsets: int, draws: int, seed: int, lattice: boo
     return PlaneSet(best, float(worst_gap(best[None], offsets)[0]))
 
 
+# Canonical tasks: leads of the built heads, and the weight of the right key by its place
+
+
+def aimed_gap(items: int, symbols: int, angle: float) -> float:
+    """The smallest lead of the right pair of `models.built.h_sym`: 2 sin(omega / 2) sin(omega / 2 - r), r = (n - 1) angle / 2.
+
+    Proof, for 0 <= 2 r < omega <= pi. The right pair has cos((c - p) angle) >= cos r. Another has cos(k omega + (c - p')
+    angle), k not 0, at most cos(omega - r). The difference cos r - cos(omega - r) is that product, and it occurs, with the
+    two at opposite ends and neighbouring symbols. The query itself has 0, which is cos r behind.
+    """
+    omega, r = 2 * math.pi / symbols, (items - 1) * angle / 2
+    return min(2 * math.sin(omega / 2) * math.sin(omega / 2 - r), math.cos(r))
+
+
+def latest_gap(items: int, angle: float) -> float:
+    """The smallest rise of sin((p - (n - 1) / 2) angle) from a place to the next: 2 sin(angle / 2) cos((n - 2) angle / 2).
+
+    It is that at either end, as the sine is steepest in the middle; positive while 0 < (n - 2) angle < pi. One item has none to
+    beat but the query itself, from which `models.built.h_mix` keeps the same distance.
+    """
+    return 2 * math.sin(angle / 2) * math.cos(max(0, items - 2) * angle / 2)
+
+
+def single_gap(items: int, symbols: int, angle: float, aim: float) -> float:
+    """The smallest lead of the right pair of `models.built.h_single`; positive just where that is right.
+
+    Against an earlier match: cos(aim + d angle) - cos(aim + (d + 1) angle), which grows with d, so it is smallest at d = 0.
+    Against another symbol: cos(aim + d angle) - cos(omega - aim - d' angle) falls with d and d', which are two of 0 ... n -
+    1. Against the query itself, whose logit is 0: cos(aim + (n - 1) angle).
+    """
+    omega, last = 2 * math.pi / symbols, items - 1
+    return min(
+        math.cos(aim) - math.cos(aim + angle),
+        math.cos(aim + last * angle) - math.cos(omega - aim - (last - 1) * angle),
+        math.cos(aim + (last - 1) * angle) - math.cos(omega - aim - last * angle),
+        math.cos(aim + last * angle),
+    )
+
+
+class Single(NamedTuple):
+    """The angle and the aim of a head that does partial induction in one plane, and its smallest lead."""
+
+    angle: float
+    aim: float
+    gap: float
+
+
+def single_best(items: int, symbols: int, grid: int = 100) -> Single:
+    """The largest smallest lead over a grid of angles and aims with 2 aim + (2 n - 3) angle < omega."""
+    if items < 2 or symbols < 2:
+        raise ValueError(f"items and symbols must be at least 2, not {items} and {symbols}")
+    omega = 2 * math.pi / symbols
+    tried = []
+    for share in np.arange(1, grid) / grid:  # of the room that is left, what the aim takes
+        for used in np.arange(1, grid) / grid:
+            aim, angle = share * used * omega / 2, (1 - share) * used * omega / (2 * items - 3)
+            tried.append(Single(float(angle), float(aim), single_gap(items, symbols, angle, aim)))
+    return max(tried, key=lambda one: one.gap)
+
+
+def index_weights(items: int, angle: float, beta: float) -> Numbers:
+    """The largest weight of `models.built.h_pos` for the places j = 0 ... n - 1 it may be asked for: U-shaped in j (theorem 7).
+
+        1 / weight(j) = 1 + sum over p != j of exp(beta (cos((p - j) angle) - 1)) + exp(-beta)
+
+    Proof of the shape, for (n - 1) angle <= pi. Write f(d) for the term of distance d, which falls with d. Going from j to j
+    + 1 the input gains a key at distance j + 1 on one side and loses that at n - 1 - j on the other, so the sum changes by
+    f(j + 1) - f(n - 1 - j): it grows up to the middle and falls behind it. A place at an end has neighbours on one side only.
+    """
+    places = np.arange(items)
+    weights: np.ndarray = 1 / (np.exp(-beta * _fall((places[:, None] - places) * angle)).sum(1) + math.exp(-beta))
+    return weights
+
+
+def retrieval_weights(items: int, angle: float, beta: float) -> Numbers:
+    """The largest weight of `models.built.h_sym` by the place j of the right pair, all others being of the opposite symbol.
+
+    An inverted U in j (theorem 7). With x(p) = cos((p - (n - 1) / 2) angle), the right pair has the logit beta x(j), the pair
+    at any other place p has -beta x(p), and the query itself 0:
+
+        weight(j) = exp(beta x(j)) / (exp(beta x(j)) + C - exp(-beta x(j))),    C = 1 + sum over all p of exp(-beta x(p))
+
+    Proof of the shape, for (n - 1) angle <= 2 pi, where x falls from the middle to both ends. The weight grows with exp(beta
+    x) / (C - exp(-beta x)), whose derivative in x has the sign of C - 2 exp(-beta x). Both ends have the same, largest
+    exp(-beta x(p)), and C holds the two of them and 1, so it is positive.
+    """
+    x = np.cos((np.arange(items) - (items - 1) / 2) * angle)
+    others = 1 + np.exp(-beta * x).sum() - np.exp(-beta * x)
+    weights: np.ndarray = np.exp(beta * x) / (np.exp(beta * x) + others)
+    return weights
+
+
 # What one head of one kind cannot do
 
 Pair = Int64[np.ndarray, "2 T"]
@@ -281,3 +373,72 @@ def retrieval_counterexample(attention: Attention, alphabet: int, digits: int, l
     place = int(attention(tokens[:1])[:-1].argmin())
     tokens[:, place] = b1, ba
     return tokens
+
+
+# The same for the canonical tasks
+
+Leads = Callable[[Int64[np.ndarray, "B T"]], Float64[np.ndarray, " B"]]
+"""From inputs to how far the read-out of the first attribute stands above that of the second."""
+
+
+def place_counterexample(items: int, symbols: int, asked: int = 0) -> Pair:
+    """Two inputs of `IndexTask` with different answers that every symbolic head puts out alike (theorem 2).
+
+    Assumed of the head: logits and values depend on tokens, not on places. Nothing is assumed of softmax, width or read-out: it
+    may be any function of the query and of what attention hands over, which is the same, as both inputs hold the same letters.
+    One b among letters a stands at the place asked for in the second input, and at another in the first.
+    """
+    if items < 2 or symbols < 2 or not 0 <= asked < items:
+        raise ValueError(f"items and symbols must be at least 2 and asked below items, not {items}, {symbols} and {asked}")
+    tokens = np.zeros((2, items + 1), dtype=np.int64)
+    tokens[:, -1] = symbols + asked
+    tokens[0, (asked + 1) % items] = tokens[1, asked] = 1
+    return tokens
+
+
+def order_counterexample(items: int, symbols: int, attributes: int) -> Pair:
+    """Two inputs of `PartialInductionTask` with different answers that every symbolic head puts out alike (corollary 1).
+
+    As above, with any read-out: the pairs a1 and a2 change places, and the query is a. In front stand pairs a1.
+    """
+    if items < 2 or symbols < 2 or attributes < 2:
+        raise ValueError(f"items, symbols and attributes must be at least 2, not {items}, {symbols} and {attributes}")
+    tokens = np.zeros((2, items + 1), dtype=np.int64)
+    tokens[0, -3] = tokens[1, -2] = 1
+    tokens[:, -1] = symbols * attributes
+    return tokens
+
+
+def attribute_counterexample(leads: Leads, items: int, symbols: int, attributes: int) -> Pair:
+    """Two inputs of `RetrievalTask` with different answers, of which a given positional head misses one (theorem 4).
+
+    They are inputs of `PartialInductionTask` too: the other half of corollary 1. Assumed of the head: weights depend on the
+    query's token and on places, not on the tokens there; values on tokens; and the read-out is linear, an attribute's number
+    being a sum over places of weight times value, plus anything of the query. Softmax at any temperature, hard attention
+    included.
+
+    Proof. Let L be the number of attribute 1 minus that of attribute 2, `leads`. Take the pairs a1 b2 at the first two places
+    in both orders, and a2 b1 in both orders; further places hold the same in all four. Summed over the two orders, places no
+    longer matter: L(a1 b2) + L(b2 a1) - L(a2 b1) - L(b1 a2) = W(q) G, where W(q) >= 0 is the weight of both places under
+    query q, and G the same combination of values, whatever q is. The query a demands L > 0 > L, in this order, so W(a) G > 0;
+    the query b demands W(b) G < 0. One of them is not so, hence for that query the smaller L of the two that should be
+    positive is no larger than the larger one of those that should be negative: these two inputs are returned.
+
+    A read-out that is not linear escapes: uniform attention hands over which pairs occur, and a read-out that multiplies this
+    with the query picks the attribute (`experiments.canonical.bilinear_wrong`). So does a linear one if the answer is the
+    pair and not its attribute (`models.built.uniform_retrieval`).
+    """
+    if items < 2 or symbols < items or attributes < 2:
+        raise ValueError(
+            f"items and attributes must be at least 2 and symbols at least items, not {items}, {attributes} and {symbols}"
+        )
+    a1, a2, b1, b2 = 0, 1, attributes, attributes + 1
+    rest = np.arange(2, items) * attributes
+    right, crossed = ((a1, b2), (b2, a1)), ((a2, b1), (b1, a2))
+    for query, pairs in ((0, (right, crossed)), (1, (crossed, right))):
+        ask = symbols * attributes + query
+        first, second = (np.array([[*pair, *rest, ask] for pair in orders], dtype=np.int64) for orders in pairs)
+        lead, lag = leads(first), leads(second)
+        if lead.min() <= lag.max():
+            return np.stack((first[lead.argmin()], second[lag.argmax()]))
+    raise ValueError("the head tells all eight inputs apart, so it is not positional with a linear read-out")

@@ -136,6 +136,7 @@ def test_bench(tmp_path):
         (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40 to 45600 and --changed from 4 to 45600"),
         (["theory", "--longest", "50"], "longest at least 100"),
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
+        (["canonical", "--preset", "huge"], "preset must be one of full, quick, not 'huge'"),
         (["nothing"], "nothing"),
     ],
 )

@@ -227,6 +227,51 @@ def family_rows() -> list[str]:
     return rows
 
 
+def canonical_rows() -> list[str]:
+    found = results("canonical")["trained"]
+    rows = []
+    for at, angle in enumerate(found["angles"]):
+        cells = [f"{row['mean'][at]:.3f} ± {row['sd'][at]:.3f}" for row in found["sweeps"].values()]
+        rows.append(f"| {angle:.3g} | {' | '.join(cells)} |")
+    return rows
+
+
+def canonical_claims() -> list[str]:
+    claims = results("canonical")["trained"]["claims"]
+    return [f"| {c['claim']} | {c['ours']} | {'holds' if c['holds'] else 'differs'} |" for c in claims]
+
+
+def canonical_heads() -> list[str]:
+    return [
+        f"| {name} | {row['beta']:.1f} | {row['positional']:.3f} | {row['symbolic']:.3f} |"
+        for name, row in results("canonical")["built"]["scores"].items()
+    ]
+
+
+def canonical_leads() -> list[str]:
+    return [
+        f"| {row['symbols']} | {row['one_plane']:.5f} | {row['two_planes']:.5f} | {row['two_over_one']:.1f}x |"
+        for row in results("canonical")["built"]["leads"]["rows"]
+    ]
+
+
+def canonical_numbers() -> list[str]:
+    """Numbers in running text."""
+    found = results("canonical")
+    trained, small, speed = found["trained"], found["built"]["every_input"], found["speed"]
+    ratios = [row["one_by_one_over_together"] for row in speed.values()]
+    each = trained["crossing"]["of_seeds"]
+    shapes, blind = trained["shapes"], trained["order_blind"]
+    return [
+        f"{small['inputs']:,} inputs",
+        f"{min(ratios):.1f} to {max(ratios):.1f} times as fast",
+        f"{min(each):.3f} to {max(each):.3f} over seeds",
+        *(f"{shapes[name]['ends']:.2f} at the ends and {shapes[name]['middle']:.2f} in the middle" for name in shapes),
+        f"{blind['partial induction']:.3f}",
+        f"highest of any model {trained['sweeps']['partial induction']['best_of_any_model']:.3f}",
+    ]
+
+
 TABLES = [
     *(
         ("docs/real-models.md", rows, ())
@@ -238,6 +283,10 @@ TABLES = [
     *(("docs/mechanisms.md", rows, (task,)) for rows in (mechanism_rows, group_rows) for task in ("number", "letter")),
     *(("docs/length.md", rows, (task,)) for rows in (length_rows, crossing_rows) for task in ("number", "letter")),
     ("docs/length.md", variant_rows, ()),
+    *(
+        ("docs/canonical.md", rows, ())
+        for rows in (canonical_rows, canonical_claims, canonical_heads, canonical_leads, canonical_numbers)
+    ),
 ]
 
 

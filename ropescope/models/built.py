@@ -1,8 +1,9 @@
-"""Models built by hand: one layer, one head, one RoPE plane, no activation function, and an argument why they are right.
+"""Models built by hand: one layer, one head, one or two RoPE planes, no activation function, and why they are right.
 
 `t_index` follows integers back by counting places, `t_retrieval` finds pairs by matching letters: the constructions of paper
-B, section 3.4, with softmax at a finite temperature. Their ids are those of the number and of the letter task. They hand over
-their head like any model, so every measure reads them.
+B, section 3.4, with softmax at a finite temperature. Their ids are those of the number and of the letter task. `h_pos`,
+`h_sym` and `h_mix` are those of paper A, section 5, for the canonical tasks; `h_single` is one that it holds impossible. All
+hand over their head like any model, so every measure reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 from ..heads import Heads
 from ..rope import Rope
-from ..theory import index_gaps, retrieval_least
+from ..theory import aimed_gap, index_gaps, latest_gap, retrieval_least, single_best, single_gap
 from .gptj import OnHeads
 
 SMALLEST_GAP = 1e-12
@@ -27,9 +28,9 @@ class OneHead(nn.Module):
     """Embedding, three linear maps, softmax attention over earlier positions and the own one, read-out by the largest number.
 
     embedding  (vocabulary, width)
-    query      (width, 2), and so is key
-    value      (width, vocabulary): what attention adds to the output
-    residual   (width, vocabulary): what a position adds to its own output
+    query      (width, 2 per plane), and so is key
+    value      (width, answers): what attention adds to the output; answers are tokens or, in pair tasks, attributes
+    residual   (width, answers): what a position adds to its own output
     beta       inverse temperature
 
     >>> model = t_index(letters=120, integers=16)
@@ -40,10 +41,10 @@ class OneHead(nn.Module):
     def __init__(
         self,
         embedding: Float[Tensor, "V width"],
-        query: Float[Tensor, "width 2"],
-        key: Float[Tensor, "width 2"],
-        value: Float[Tensor, "width V"],
-        residual: Float[Tensor, "width V"],
+        query: Float[Tensor, "width d"],
+        key: Float[Tensor, "width d"],
+        value: Float[Tensor, "width answers"],
+        residual: Float[Tensor, "width answers"],
         rope: Rope,
         beta: float,
     ) -> None:
@@ -55,7 +56,7 @@ class OneHead(nn.Module):
         for name, matrix in (("query", query), ("key", key), ("value", value), ("residual", residual)):
             self.register_buffer(name, embedding @ matrix)
 
-    def forward(self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None) -> Float[Tensor, "B T V"]:
+    def forward(self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None) -> Float[Tensor, "B T answers"]:
         """What every position holds after the layer; its largest coordinate is the answer."""
         queries, keys, values, residual = (
             F.embedding(ids, self.get_buffer(name)) for name in ("query", "key", "value", "residual")
@@ -183,6 +184,146 @@ def letters_of_pairs(alphabet: int, digits: int) -> tuple[Int[Tensor, " V"], Int
     letters = torch.arange(alphabet)
     first = torch.cat((letters.repeat_interleave(digits), letters.repeat_interleave(alphabet)))
     return first, torch.cat((letters.repeat_interleave(digits), letters.repeat(alphabet)))
+
+
+# Canonical tasks
+
+
+def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | None = None) -> OneHead:
+    """Index by a purely positional head, in one plane: paper A's H_POS, with the ids of `IndexTask`.
+
+    The key of every letter is v, that of a query is nothing. The query j, which stands at place n = `items`, is v turned back
+    by (n - j) angle, so place p gets the logit cos((p - j) angle), and the query's own place 0. The largest is 1, at p = j
+    alone as long as d angle is no multiple of 2 pi for d = 1 ... n - 1. A letter's value is its one-hot; nothing else is put
+    out.
+    """
+    _require_sizes(items=items, symbols=symbols)
+    gap = min(1.0, float(index_gaps(items - 1, angle)[-1])) if items > 1 else 1.0
+    if not gap > SMALLEST_GAP:
+        raise ValueError(
+            f"angle {angle} turns some distance below items = {items} by a multiple of 2 pi, so two places look alike: "
+            f"choose another angle"
+        )
+    size, places = symbols + items, torch.arange(items)
+    query, key = torch.zeros(2, size, 2, dtype=torch.float64)
+    query[symbols:] = _turned_back(items - places, angle)
+    key[:symbols, 0] = 1
+    value = torch.eye(size, symbols, dtype=torch.float64)
+    return _canonical(query, key, value, [angle], items, gap, beta)
+
+
+def h_sym(items: int = 16, symbols: int = 16, attributes: int = 8, angle: float = 0.0, beta: float | None = None) -> OneHead:
+    """Retrieval by a head that is purely symbolic at angle 0, in one plane: paper A's H_SYM, with the ids of `RetrievalTask`.
+
+    Symbols stand omega = 2 pi / symbols apart on the circle; the key of a pair is that of its symbol, the key of a query
+    nothing. The query of a symbol has the symbol's direction, turned so that it meets its key at the middle c = (n - 1) / 2
+    of the input: the pair at place p whose symbol is k after the one sought gets the logit cos(k omega + (c - p) angle). At
+    angle 0 the right pair has 1, any other at most cos omega, the query itself 0. While (n - 1) angle < omega the right pair
+    still wins (`theory.aimed_gap`). The value of a pair is its attribute.
+    """
+    _require_sizes(items=items, symbols=symbols - 1, attributes=attributes)
+    omega = 2 * math.pi / symbols
+    if not 0 <= (items - 1) * angle < omega:
+        raise ValueError(
+            f"angle must be at least 0 and below 2 pi / symbols / (items - 1), not {angle}: "
+            f"a place would count as much as a symbol"
+        )
+    circle = _turned_back(torch.arange(symbols), omega)
+    # The query stands n places behind the first item, (n + 1) / 2 behind the middle.
+    query = Rope(frequencies=[angle]).rotate(circle, -(items + 1) / 2)
+    key, value = _pairs(circle, attributes)
+    query = torch.cat((torch.zeros_like(key[: symbols * attributes]), query))
+    return _canonical(query, key, value, [angle], items, aimed_gap(items, symbols, angle), beta)
+
+
+def h_mix(
+    items: int = 16, symbols: int = 12, attributes: int = 8, angle: float | None = None, beta: float | None = None
+) -> OneHead:
+    """Partial induction in two planes, one that never turns and one of a moderate angle: paper A's H_MIX.
+
+    Ids are those of `PartialInductionTask`. The first plane matches symbols as in `h_sym`, with weight c. In the second every
+    pair has the key v, and the query is turned so that place p gets sin((p - (n - 1) / 2) angle), which rises with p as long
+    as (n - 1) angle <= pi. Of two pairs that match, the later one wins, by at least g, the smallest rise from a place to the
+    next. A pair that does not match is at most R ahead by its place, R the whole rise, and c (1 - cos omega) behind by its
+    symbol: with c = (R + g) / (1 - cos omega), or R / 2 + g if that is more, every other pair, and the query itself with its
+    logit 0, is at least g behind the right one (`theory.latest_gap`). The default angle is pi / (2 n).
+    """
+    _require_sizes(items=items, symbols=symbols - 1, attributes=attributes)
+    angle = math.pi / (2 * items) if angle is None else angle
+    if not 0 < (items - 1) * angle <= math.pi:
+        raise ValueError(
+            f"angle must be above 0 and at most pi / (items - 1) = {math.pi / max(1, items - 1):.6g}, not {angle}: "
+            f"the latest place would not stand out"
+        )
+    omega, gap, rise = 2 * math.pi / symbols, latest_gap(items, angle), 2 * math.sin((items - 1) * angle / 2)
+    weight = max((rise + gap) / (1 - math.cos(omega)), rise / 2 + gap)
+    circle = _turned_back(torch.arange(symbols), omega)
+    towards = math.pi / 2 - (items + 1) / 2 * angle  # sin(x) = cos(pi / 2 - x), and the middle is (n + 1) / 2 before the query
+    late = torch.tensor([math.cos(towards), math.sin(towards)], dtype=torch.float64).expand(symbols, 2)
+    always = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(symbols, 2)
+    key, value = _pairs(_planes(circle, always), attributes)
+    query = torch.cat((torch.zeros_like(key[: symbols * attributes]), _planes(weight * circle, late)))
+    return _canonical(query, key, value, [0.0, angle], items, gap, beta)
+
+
+def h_single(
+    items: int = 16,
+    symbols: int = 12,
+    attributes: int = 8,
+    angle: float | None = None,
+    aim: float | None = None,
+    beta: float | None = None,
+) -> OneHead:
+    """Partial induction in one plane of one small angle, which corollary 1 of paper A says cannot be.
+
+    Symbols stand omega apart as in `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense in
+    which the plane turns. A pair d places before the last one whose symbol is k after the one sought gets cos(k omega + aim + d
+    angle): a match loses with every place that it lies further back, and still beats all other symbols while 2 aim + (2 n - 3)
+    angle < omega. So the latest match wins. Its lead is small, `theory.single_gap`, and the temperature has to make up for
+    it: that is what a second plane saves. Unless given, angle and aim are those with the largest lead.
+    """
+    _require_sizes(items=items - 1, symbols=symbols - 1, attributes=attributes)
+    best = single_best(items, symbols)
+    angle, aim = best.angle if angle is None else angle, best.aim if aim is None else aim
+    omega, gap = 2 * math.pi / symbols, single_gap(items, symbols, angle, aim)
+    if not (angle > 0 and aim >= 0 and gap > SMALLEST_GAP):
+        raise ValueError(
+            f"angle must be positive, aim not negative, and 2 aim + (2 items - 3) angle below 2 pi / symbols = {omega:.6g}, "
+            f"not {angle} and {aim}: a place would count as much as a symbol"
+        )
+    circle = _turned_back(torch.arange(symbols), omega)
+    query = Rope(frequencies=[1.0]).rotate(circle, aim - angle)  # d = 0 is one place before the query
+    key, value = _pairs(circle, attributes)
+    query = torch.cat((torch.zeros_like(key[: symbols * attributes]), query))
+    return _canonical(query, key, value, [angle], items, gap, beta)
+
+
+def _pairs(symbol_keys: Float[Tensor, "K d"], attributes: int) -> tuple[Float[Tensor, "V d"], Float[Tensor, "V answers"]]:
+    """Keys and values of all tokens of a pair task: a pair is found by its symbol and gives its attribute, a query neither."""
+    symbols = len(symbol_keys)
+    key = torch.cat((symbol_keys.repeat_interleave(attributes, 0), torch.zeros_like(symbol_keys)))
+    value = torch.eye(attributes, dtype=torch.float64).repeat(symbols, 1)
+    return key, torch.cat((value, torch.zeros(symbols, attributes, dtype=torch.float64)))
+
+
+def _planes(first: Float[Tensor, "K 2"], second: Float[Tensor, "K 2"]) -> Float[Tensor, "K 4"]:
+    """Vectors of two planes as `Rope` pairs dimensions: 0 with 2, 1 with 3."""
+    return torch.stack((first, second), -1).flatten(1)
+
+
+def _canonical(
+    query: Float[Tensor, "V d"],
+    key: Float[Tensor, "V d"],
+    value: Float[Tensor, "V answers"],
+    angles: list[float],
+    items: int,
+    gap: float,
+    beta: float | None,
+) -> OneHead:
+    """The model with these tables: n items and the query make n + 1 keys; values are one-hot, so the read-out leads by 1."""
+    beta = sufficient_beta(items + 1, gap, value_norm=1, readout_gap=1) if beta is None else beta
+    one_hot = torch.eye(len(query), dtype=torch.float64)
+    return OneHead(one_hot, query, key, value, 0 * value, Rope(frequencies=angles), beta)
 
 
 def _require_sizes(**sizes: int) -> None:

@@ -1,5 +1,6 @@
 """Tasks that tell places from things: following a path by counting positions (number) or by matching letters (letter).
 
+Three smaller ones for single heads: find by place (index), by thing (retrieval), by thing and latest place (partial induction).
 For language models there are prompts: these tasks in words, facts to recall, texts of one's own.
 
 >>> from ropescope.tasks import LetterTask, NumberTask, split
@@ -7,16 +8,22 @@ For language models there are prompts: these tasks in words, facts to recall, te
 (480000, 17)
 """
 
+from .canonical import CanonicalTask, IndexTask, PairTask, PartialInductionTask, RetrievalTask
 from .letter import LetterTask
 from .multihop import MultihopTask, Samples, Solution, split
 from .number import NumberTask
 from .prompts import Prompt, binding_prompts, check_length, task_prompts, text_prompts
 
 __all__ = [
+    "CanonicalTask",
+    "IndexTask",
     "LetterTask",
     "MultihopTask",
     "NumberTask",
+    "PairTask",
+    "PartialInductionTask",
     "Prompt",
+    "RetrievalTask",
     "Samples",
     "Solution",
     "binding_prompts",
