@@ -114,7 +114,7 @@ def test_bench(tmp_path):
         (["bench", "--tokens", "17,many"], "--tokens must be whole numbers"),
         (["bench", "--tokens", "2"], "tokens must be lengths of at least 3"),
         (["bench", "scores", "--batch", "0"], "batch and rounds must be at least 1"),
-        (["bench", "speed"], "bench takes scores, training or all"),
+        (["bench", "speed"], "bench takes scores, training, all or profile"),
         (["bench", "--samples", "1"], "--samples must be at least 200"),
         (["bench", "--out", "/dev/null/x"], "cannot be written to"),
         (["train", "word"], "task must be one of number, letter"),
@@ -158,10 +158,10 @@ def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "dynamics"])  # which draws nothing
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("dynamics", "weights")])  # which draw nothing
 @pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
 def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
-    task = ["number"] if command in ("train", "evaluate") else []
+    task = ["number"] if command in ("train", "evaluate", "profile", "control") else []
     with pytest.raises(ValueError, match=f"^seed must be {says}$"):
         cli.app([command, *task, "--seed", str(seed), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
