@@ -193,7 +193,9 @@ def test_generation_with_a_cache():
 
 def own() -> rs.GPTJ:
     torch.manual_seed(0)
-    config = rs.GPTJConfig(60, layers=2, heads=2, width=32, mlp_width=32, rope=rs.Rope(16, rotary_dim=12, pairing="interleaved"))
+    config = rs.GPTJConfig(
+        60, layers=2, heads=2, width=32, mlp_width=32, rope=rs.Rope(16, rotary_dim=12, pairing="interleaved")
+    )
     return rs.GPTJ(config).double().eval()
 
 
@@ -227,7 +229,11 @@ def test_our_own_model_and_that_of_transformers_agree(tmp_path):
     model = rs.GPTJ(rs.GPTJConfig(60, layers=2, heads=2, width=32, mlp_width=32)).double().eval()
     rs.save_gptj(model, tmp_path)
     door = rs.Door(transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64))
-    changes = [lambda m: knob.scale_planes(m, "fast", 0.3, 1.5), lambda m: knob.p_rope(m, 0.5), lambda _: knob.heads_out([(1, 0)])]
+    changes = [
+        lambda m: knob.scale_planes(m, "fast", 0.3, 1.5),
+        lambda m: knob.p_rope(m, 0.5),
+        lambda _: knob.heads_out([(1, 0)]),
+    ]
     for change in changes:
         with torch.no_grad(), knob.controlled(door, change(door)), knob.controlled(model, change(model)):
             theirs, ours = door.model(input_ids=ids(), use_cache=False).logits, model(ids())

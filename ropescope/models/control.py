@@ -160,6 +160,9 @@ def p_rope(model: Door | GPTJ, share: float) -> dict[int, LayerChange]:
     return stop_planes(model, f"slowest{100 * _share(share):.6f}%") if round(share * 1e6) else {}
 
 
+_slowest_stopped = p_rope  # under a name that no argument takes
+
+
 def heads_out(heads: Iterable[tuple[int, int]]) -> dict[int, LayerChange]:
     """These heads, as (layer, head), bring zeros."""
     by_layer: dict[int, list[int]] = {}
@@ -187,6 +190,36 @@ def together(*controls: Control) -> dict[int, LayerChange]:
                 out=tuple(sorted({*old.out, *new.out})),
             )
     return result
+
+
+def asked_for(
+    model: Door | GPTJ,
+    drop: str | None = None,
+    keep: str | None = None,
+    scale: str | None = None,
+    stop: str | None = None,
+    p_rope: float | None = None,
+) -> dict[int, LayerChange]:
+    """All of these at once, as a user writes them: planes by `select_planes`, `scale` as in fast=0.5."""
+    changes: list[Control] = []
+    if drop is not None:
+        changes.append(drop_planes(model, drop))
+    if keep is not None:
+        changes.append(keep_planes(model, keep))
+    if scale is not None:
+        planes, _, gain = scale.rpartition("=")
+        try:
+            factor = float(gain)
+        except ValueError:
+            factor = math.nan
+        if not planes or not math.isfinite(factor):
+            raise ValueError(f"scale must be planes and a number, as in fast=0.5, not {scale!r}")
+        changes.append(scale_planes(model, planes, factor))
+    if stop is not None:
+        changes.append(stop_planes(model, stop))
+    if p_rope is not None:
+        changes.append(_slowest_stopped(model, p_rope))
+    return together(*changes)
 
 
 # Changing
