@@ -566,7 +566,7 @@ def control(
     def plan(scores: Any) -> list[experiment.Unit]:
         units: list[experiment.Unit] = []
         if everything:
-            kept = experiment.KEPT if own else experiment.KEPT[:2]  # with fewer a language model is lost anyway
+            kept = experiment.KEPT if own else experiment.KEPT[:1]  # with fewer a language model is lost anyway
             units += experiment.default_units(subject.model, draws, seed, kept)
         elif asked:
             name = ", ".join(f"{key.replace('_', '-')} {value}" for key, value in asked.items())

@@ -1,17 +1,25 @@
 """Planes and heads as a knob: what is changed is exactly what was asked for, in any family, and nothing else."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import real
 import torch
 import transformers
 
 import ropescope as rs
+from ropescope import cli
+from ropescope.experiments import control as study
 from ropescope.experiments.families import rope_variants, tiny
 from ropescope.models import control as knob
 from ropescope.models import door as door_room
 from ropescope.models.door import read_layers
 from ropescope.models.opened import run
+from ropescope.tasks import LetterTask, NumberTask
+from ropescope.tasks.passage import PASSAGE
+from ropescope.tasks.prompts import text_ids
 
 FAMILIES = ["llama", "cohere", "stablelm", "deepseek_v3", "gptj", "falcon", "gemma2", "gpt_oss", "hunyuan_v1_dense"]
 TOKENS = 12
@@ -144,9 +152,14 @@ def test_changes_leave_nothing_behind():
     model = tiny("gemma2")
     implementation = model.config._attn_implementation
     door = rs.Door(model)
-    with pytest.raises(RuntimeError, match="stop"), knob.controlled(door, knob.drop_planes(door, "fast")):
-        model(input_ids=ids(), use_cache=False)
-        raise RuntimeError("stop")
+
+    def fail() -> None:
+        with knob.controlled(door, knob.drop_planes(door, "fast")):
+            model(input_ids=ids(), use_cache=False)
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
     assert model.config._attn_implementation == implementation
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert "eager" not in transformers.AttentionInterface._global_mapping
@@ -314,3 +327,134 @@ def test_changes_together():
         knob.controlled(door, knob.drop_planes(door, "slow")),
     ):
         pass
+
+
+# What changes do
+
+
+def test_random_planes_are_as_many_and_the_same_in_all_layers():
+    model = own()
+    like = study.random_like(model, knob.together(knob.drop_planes(model, "fast,still"), knob.stop_planes(model, "slow")), 4)
+    assert like[0] == like[1]
+    assert sorted(like[0].gains[:6]) == [0, 0, 1, 1, 1, 1]
+    assert like[0].gains[6] == 0  # what never turns is no plane to deal
+    assert len(like[0].stopped) == 2
+    assert not {n for n in range(6) if like[0].gains[n] == 0} & set(like[0].stopped)
+    draws = [study.random_like(model, knob.drop_planes(model, "fast"), seed)[0].gains for seed in range(20)]
+    assert len(set(draws)) > 5
+
+
+def test_heads_by_kind():
+    model = own()
+    scores = {"positional": np.array([[0.9, 0.5], [0.1, 0.7]]), "symbolic": np.array([[0.1, 0.55], [1.0, 0.2]])}
+    assert study.classes(model, scores) == {"positional": [(0, 0), (1, 1)], "symbolic": [(1, 0)], "mixed": [(0, 1)]}
+    assert study.classes(model, scores, 0.25)["positional"] == [(0, 0)]
+    assert study.kinds_found(model, scores) == {"positional": 2, "symbolic": 1, "mixed": 1}
+    assert len(set(study.random_heads(model, [(0, 0), (0, 1), (1, 0)], 1))) == 3
+    drawn = {study.random_heads(model, [(1, 0)], seed, same_layers=True)[0] for seed in range(20)}
+    assert drawn == {(1, 0), (1, 1)}
+
+
+@pytest.mark.parametrize(("task", "names"), [(NumberTask(), "number"), (LetterTask(), "letter")])
+def test_fast_planes_are_all_that_the_number_task_hangs_on(task, names):
+    """And the letter task on none: it is solved even if no plane turns."""
+    model = rs.bundled(names)
+    subject = study.TaskSubject(model, task.sample(160, seed=5), probe=40)
+    for change, number_solves in (("fast", False), ("slow", True)):
+        with knob.controlled(model, knob.drop_planes(model, change)):
+            accuracy = subject.measures()["accuracy"]
+            scores = subject.scores()
+        assert (accuracy > 0.95) == (number_solves or names == "letter")
+        assert accuracy > 0.95 or accuracy < 0.3
+        if names == "number":  # without fast planes positional heads cannot be
+            assert (scores["positional"][1:4] > 0.9).all() == number_solves
+    with knob.controlled(model, knob.p_rope(model, 1.0)):
+        assert (subject.measures()["accuracy"] > 0.95) == (names == "letter")
+
+
+def test_pieces_of_a_text():
+    ids = np.arange(12, dtype=np.int64)
+    assert [piece.tolist() for piece in study.text_pieces(ids, 1, 6)] == [[0, 1, 2, 3, 4, 5], [0, 6, 7, 8, 9, 10]]
+    with pytest.raises(ValueError, match="fewer than two tokens"):
+        study.text_pieces(ids[:2], 1)
+
+
+def test_a_study_goes_on_where_it_was(tmp_path, capsys):
+    folder = tmp_path / "study"
+    asked = {"drop": "fast", "heads": "positional", "inputs": 40, "draws": 1, "out": folder}
+    cli.control("number", **asked)
+    summary = json.loads((folder / "summary.json").read_text())
+    changes = summary["results"]["changes"]
+    assert list(changes) == ["nothing", "drop fast", "positional heads out"]
+    assert changes["drop fast"]["measures"]["accuracy"] < 0.3 < changes["drop fast"]["random"]["accuracy"]["least"]
+    assert changes["drop fast"]["changed"]["planes"] == list(range(1, 22))
+    assert changes["positional heads out"]["changed"]["heads"] == [[1, 0], [2, 0], [3, 0], [4, 0]]
+    assert len(changes["nothing"]["positional"]) == 12
+    assert "drop fast" in capsys.readouterr().out
+    for name in ("effects.png", "scores.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    units = sorted((folder / "units").iterdir())
+    assert len(units) == 5
+    before = [path.stat().st_mtime_ns for path in units]
+    units[3].write_text("{")  # cut short
+    cli.control("number", **asked)
+    after = [path.stat().st_mtime_ns for path in units]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [n != 3 for n in range(5)]
+    assert json.loads((folder / "summary.json").read_text())["results"] == summary["results"]
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    subject = study.TaskSubject(rs.bundled("number"), NumberTask().sample(8, seed=0), probe=4)
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "letter.txt").write_text("dear")
+    with pytest.raises(ValueError, match="holds other files but no study"):
+        list(study.control(subject, lambda scores: [], {}, tmp_path / "else"))
+    assert [row["name"] for row in study.control(subject, lambda scores: [], {}, tmp_path / "new")] == ["nothing"]
+    with pytest.raises(ValueError, match="another model or other settings"):
+        list(study.control(subject, lambda scores: [], {"seed": 1}, tmp_path / "new"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"drop": "quick"}, "planes 'quick' is not understood"),
+        ({"scale": "fast"}, "scale must be planes and a number"),
+        ({"scale": "fast=nan"}, "scale must be planes and a number"),
+        ({"p_rope": float("nan")}, "a share of planes must be from 0 to 1"),
+        ({"heads": "some"}, "--heads must be positional, symbolic, mixed or all"),
+        ({"draws": -1}, "--draws must be at least 0"),
+        ({"inputs": 1}, "--inputs must be from 40"),
+        ({"heads": "mixed", "inputs": 40}, "no mixed head"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(options, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        cli.control("number", **options, out=tmp_path / "out")
+    assert "mixed" in says or not (tmp_path / "out").exists()  # which takes a look at the model first
+
+
+def test_a_language_model():
+    """Answers and perplexity are those of the model asked one prompt at a time."""
+    loaded = rs.load_model(str(real.folder("smollm2-135m")))
+    door = rs.Door(loaded.model)
+    prompts = rs.binding_prompts(loaded.tokenizer, 3, 4)
+    pieces = study.text_pieces(*text_ids(loaded.tokenizer, PASSAGE[:250]))
+    subject = study.TextSubject(door, {"4 pairs": prompts}, pieces, profiled=1)
+    as_it_is = subject.measures()
+    right, nats = 0, 0.0
+    with torch.no_grad():
+        for prompt in prompts:
+            logits = loaded.model(torch.from_numpy(prompt.ids)[None]).logits[0, -1].double()
+            right += int(logits.argmax()) == prompt.answer
+            nats += float(logits[prompt.answer] - logits[list(prompt.choices)].logsumexp(0)) / len(prompts)
+        loss = loaded.model(pieces[0][None], labels=pieces[0][None]).loss
+    assert as_it_is["4 pairs: right"] == right / len(prompts)
+    assert as_it_is["4 pairs: log probability"] == pytest.approx(nats, abs=1e-3)
+    assert as_it_is["perplexity"] == pytest.approx(float(loss.exp()), rel=1e-3)
+    with knob.controlled(door, knob.scale_planes(door, "slow", 1.0)):
+        assert subject.measures() == as_it_is
+    with knob.controlled(door, knob.p_rope(door, 1.0)):
+        without = subject.measures()
+        scores = subject.scores()
+    assert without["perplexity"] > 2 * as_it_is["perplexity"]
+    assert scores["symbolic"].min() > 0.99  # nothing knows of places

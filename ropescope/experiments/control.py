@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,18 +52,6 @@ AT_ONCE = 16
 
 Head = tuple[int, int]
 Table = NDArray[np.float64]
-
-
-class Subject(Protocol):
-    """A model and what is measured of it, as it is or changed."""
-
-    model: Door | GPTJ
-
-    def measures(self) -> dict[str, float]:
-        """By name: how well it does."""
-
-    def scores(self) -> dict[str, Table]:
-        """Mean positional and symbolic score of its heads, (layer, head)."""
 
 
 class TaskSubject:
@@ -145,6 +133,10 @@ class TextSubject:
         return {name: mean_of_known(np.array([row[name] for row in rows])) for name in ("positional", "symbolic")}
 
 
+Subject = TaskSubject | TextSubject
+"""A model and what is measured of it, as it is or changed."""
+
+
 def text_pieces(ids: NDArray[np.int64], front: int = 0, piece: int = PIECE) -> list[Tensor]:
     """A text cut so that no piece is too long; each begins with what stands in front of the whole text."""
     if len(ids) - front < 2:
@@ -198,7 +190,7 @@ def random_heads(model: Door | GPTJ, heads: Sequence[Head], seed: int, same_laye
     """As many heads, drawn from all; or in every layer as many as there."""
     rng, numbers = np.random.default_rng(seed), heads_of(model)
     if same_layers:
-        counts = defaultdict(int)
+        counts: dict[int, int] = defaultdict(int)
         for layer, _ in heads:
             counts[layer] += 1
         return [
@@ -240,11 +232,10 @@ def default_units(model: Door | GPTJ, draws: int, seed: int, kept: Sequence[floa
         {f"band {n} of 8 dropped": drop_planes(model, f"{n}/8") for n in range(1, 9)},
         {f"{name} third dropped": drop_planes(model, name) for name in thirds},
         {f"{name} third stopped": stop_planes(model, name) for name in thirds},
-        *(
-            {f"only {end} {share:.3g}% kept": keep_planes(model, f"{end}{share}%,still") for end in ("fastest", "slowest")}
-            for share in (100 * part for part in kept)
-        ),
     ]
+    for share in (100 * part for part in kept):
+        ends = ("fastest", "slowest")
+        groups.append({f"only {end} {share:.3g}% kept": keep_planes(model, f"{end}{share}%,still") for end in ends})
     units = [unit for group in groups for unit in plane_units(model, group, draws, seed)]
     return units + [Unit(f"slowest {share:.0%} stopped", p_rope(model, share)) for share in SHARES]
 

@@ -157,7 +157,8 @@ def p_rope(model: Door | GPTJ, share: float) -> dict[int, LayerChange]:
 
     Barbero et al. 2024 (2410.06205) name p-RoPE by the share that goes on turning: their p is 1 - `share`.
     """
-    return stop_planes(model, f"slowest{100 * _share(share):.6f}%") if round(share * 1e6) else {}
+    _share(share)
+    return stop_planes(model, f"slowest{100 * share:.6f}%") if share else {}
 
 
 _slowest_stopped = p_rope  # under a name that no argument takes

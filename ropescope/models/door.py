@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -423,6 +423,7 @@ def _key_weights(module: nn.Module, size: int) -> list[Tensor]:
 _ears: list[Callable[[_Call], None]] = []
 
 
+@runtime_checkable
 class Hand(Protocol):
     """Changes what one module's attention is given and what it brings."""
 
