@@ -215,6 +215,9 @@ def head_units(model: Door | GPTJ, heads: Mapping[str, Sequence[Head]], draws: i
     for kind, own in heads.items():
         if not own:
             continue
+        if len(own) == sum(heads_of(model).values()):  # all there are: no others to draw
+            units.append(Unit(f"{kind} heads out", heads_out(own)))
+            continue
         for name, inside in ((f"{kind} heads out", False), (f"{kind} heads out, same layers", True)):
             if inside and not (several and draws):
                 continue
