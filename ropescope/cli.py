@@ -580,7 +580,7 @@ def control(
     name = Path(model).stem if Path(model).is_file() else Path(model).name
     folder = runs.new_folder(out or Path("out") / f"control-{name}")
     config = about | {"asked": asked, "heads": heads, "head_share": share, "draws": draws, "seed": seed}
-    most = (16 + 9 * draws if everything else 1 + draws) + 6 * (draws + 1)
+    most = (27 + 7 * draws if everything else 1 + draws) + 3 * (draws + 1)
     rows = list(_progress(experiment.control(subject, plan, config, folder), most, "changes"))
     if len(rows) == 1:
         raise ValueError(f"the model has no {heads} head: there is nothing to take out")

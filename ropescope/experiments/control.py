@@ -186,18 +186,16 @@ def classes(model: Door | GPTJ, scores: Mapping[str, Table], share: float = 1.0)
     return found
 
 
-def random_heads(model: Door | GPTJ, heads: Sequence[Head], seed: int, same_layers: bool = False) -> list[Head]:
-    """As many heads, drawn from all; or in every layer as many as there."""
+def random_heads(model: Door | GPTJ, heads: Sequence[Head], seed: int) -> list[Head]:
+    """As many heads, in every layer as many as there: what layers do differs. Where layers have one head, any layers."""
     rng, numbers = np.random.default_rng(seed), heads_of(model)
-    if same_layers:
-        counts: dict[int, int] = defaultdict(int)
-        for layer, _ in heads:
-            counts[layer] += 1
-        return [
-            (layer, int(head)) for layer, count in counts.items() for head in rng.permutation(numbers[layer])[:count].tolist()
-        ]
     every = [(layer, head) for layer, number in numbers.items() for head in range(number)]
-    return [every[n] for n in rng.permutation(len(every))[: len(heads)]]
+    if max(numbers.values()) == 1:
+        return [every[n] for n in rng.permutation(len(every))[: len(heads)]]
+    counts: dict[int, int] = defaultdict(int)
+    for layer, _ in heads:
+        counts[layer] += 1
+    return [(layer, head) for layer, count in counts.items() for head in rng.permutation(numbers[layer])[:count].tolist()]
 
 
 def plane_units(model: Door | GPTJ, named: Mapping[str, Control], draws: int, seed: int) -> list[Unit]:
@@ -209,22 +207,16 @@ def plane_units(model: Door | GPTJ, named: Mapping[str, Control], draws: int, se
 
 
 def head_units(model: Door | GPTJ, heads: Mapping[str, Sequence[Head]], draws: int, seed: int) -> list[Unit]:
-    """Kinds of heads out, each against as many heads anywhere and, where layers have several, in the same layers."""
+    """Kinds of heads out, each against as many random ones; against none if there are no others."""
     units = []
-    several = max(heads_of(model).values()) > 1
     for kind, own in heads.items():
-        if not own:
-            continue
-        if len(own) == sum(heads_of(model).values()):  # all there are: no others to draw
-            units.append(Unit(f"{kind} heads out", heads_out(own)))
-            continue
-        for name, inside in ((f"{kind} heads out", False), (f"{kind} heads out, same layers", True)):
-            if inside and not (several and draws):
-                continue
-            against = f"random instead of {name}" if draws else None
+        name, all_there_are = f"{kind} heads out", len(own) == sum(heads_of(model).values())
+        against = None if all_there_are or not draws else f"random instead of {name}"
+        if own:
             units.append(Unit(name, heads_out(own), against))
-            drawn = (random_heads(model, own, seed + n, inside) for n in range(draws))
-            units += [Unit(f"{against} {n}", heads_out(others), drawn=True) for n, others in enumerate(drawn)]
+        if own and against:
+            drawn = (heads_out(random_heads(model, own, seed + n)) for n in range(draws))
+            units += [Unit(f"{against} {n}", others, drawn=True) for n, others in enumerate(drawn)]
     return units
 
 
@@ -263,16 +255,8 @@ def control(subject: Subject, plan: Plan, config: dict[str, Any], folder: Path) 
     none = _kept(subject, Unit("nothing", {}), folder / "units" / "000.json")
     yield none
     scores = {name: np.array(none["heads"][name], dtype=float) for name in ("positional", "symbolic")}
-    seen: dict[str, Row] = {}
     for number, unit in enumerate(plan(scores), start=1):
-        # The same change under another name, compared with others, is not measured twice.
-        same = next((row for row in seen.values() if unit.name.startswith(f"{row['name']},")), None)
-        if same is not None:
-            row = same | {"name": unit.name, "against": unit.against}
-        else:
-            row = _kept(subject, unit, folder / "units" / f"{number:03d}.json")
-        seen[unit.name] = row
-        yield row
+        yield _kept(subject, unit, folder / "units" / f"{number:03d}.json")
 
 
 def _kept(subject: Subject, unit: Unit, path: Path) -> Row:
