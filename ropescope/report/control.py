@@ -54,7 +54,7 @@ def _panel(changes: Mapping[str, Any], measure: str, first: bool) -> Chart:
         | {key: changes[name].get("random", {}).get(measure, {}).get(key) for key in ("least", "mean", "most")}
         for name in names
     ]
-    scale = alt.Scale(type="log") if measure == "perplexity" else alt.Scale(zero=False)
+    scale = alt.Scale(type="log", padding=8) if measure == "perplexity" else alt.Scale(zero=False, padding=8)
     if share:
         scale = alt.Scale(domain=[0, 1.0], nice=False)
     axis = alt.Axis(values=[0, 0.5, 1], format=".1f") if share else alt.Axis(tickCount=4, labelOverlap=True)
