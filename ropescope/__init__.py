@@ -52,6 +52,14 @@ if TYPE_CHECKING:
     from .models.built import t_index as t_index
     from .models.built import t_retrieval as t_retrieval
     from .models.bundled import bundled as bundled
+    from .models.control import LayerChange as LayerChange
+    from .models.control import controlled as controlled
+    from .models.control import drop_planes as drop_planes
+    from .models.control import heads_out as heads_out
+    from .models.control import keep_planes as keep_planes
+    from .models.control import p_rope as p_rope
+    from .models.control import scale_planes as scale_planes
+    from .models.control import stop_planes as stop_planes
     from .models.door import Door as Door
     from .models.door import RefusedError as RefusedError
     from .models.gptj import GPTJ as GPTJ
@@ -100,6 +108,14 @@ _ROOMS = {
     "load_gptj": "models.gptj",
     "save_gptj": "models.gptj",
     "bundled": "models.bundled",
+    "LayerChange": "models.control",
+    "controlled": "models.control",
+    "drop_planes": "models.control",
+    "heads_out": "models.control",
+    "keep_planes": "models.control",
+    "p_rope": "models.control",
+    "scale_planes": "models.control",
+    "stop_planes": "models.control",
     "OneHead": "models.built",
     "h_mix": "models.built",
     "h_pos": "models.built",

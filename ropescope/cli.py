@@ -593,6 +593,146 @@ def _profile_report(results: dict[str, Any]) -> None:
     )
 
 
+@app.command(epilog="Example:  ropescope control number --drop fast --out out/number-without-fast-planes")
+def control(
+    model: Annotated[str, typer.Argument(help="number or letter (bundled models), hub id, folder or GGUF file.")],
+    drop: Annotated[str | None, typer.Option(help="Planes to drop: 1-8,20 or fast, middle, slow, 2/8, fastest25%.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Planes to keep, all others are dropped.")] = None,
+    scale: Annotated[str | None, typer.Option(help="Planes whose logits to multiply, as in fast=0.5.")] = None,
+    stop: Annotated[str | None, typer.Option(help="Planes that no longer turn.")] = None,
+    p_rope: Annotated[float | None, typer.Option(help="Share of planes, the slowest, that no longer turn.")] = None,
+    heads: Annotated[
+        str | None, typer.Option(help="Take heads out: positional, symbolic, mixed, or all kinds in turn.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/control-MODEL]")] = None,
+    draws: Annotated[int, typer.Option(help="Random planes or heads to compare each change with.")] = 5,
+    inputs: Annotated[int, typer.Option(help="Test sequences of number and letter.")] = 4_000,
+    count: Annotated[int, typer.Option(help="Binding prompts of a language model, of each length.")] = 50,
+    pairs: Annotated[str, typer.Option(help="Sentences of the binding prompts.")] = "24,8",
+    text: Annotated[Path | None, typer.Option(help="Text for perplexity.  [default: one that comes with the package]")] = None,
+    head_share: Annotated[float, typer.Option(help="At most so many of a language model's heads are one kind's.")] = 0.1,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let the model bring its own code. Read it first.")
+    ] = False,
+    seed: Seed = 0,
+) -> None:
+    """Drop, scale or stop RoPE planes, or take heads out, and see what the model can still do. Run it again to go on.
+
+    Without any of --drop, --keep, --scale, --stop, --p-rope and --heads a study of many changes is made.
+    """
+    from . import runs
+    from .experiments import control as experiment
+    from .models import control as knob
+    from .report import control as figures
+
+    if draws < 0 or not 0 < head_share <= 1:
+        raise ValueError(f"--draws must be at least 0 and --head-share above 0 and at most 1, not {draws} and {head_share}")
+    if heads not in (None, "all", *experiment.KINDS):
+        raise ValueError(f"--heads must be positional, symbolic, mixed or all, not {heads!r}")
+    own = model in ("number", "letter")
+    if own:
+        subject, about = _task_subject(model, inputs)
+    else:
+        subject, about = _text_subject(model, _whole_numbers("--pairs", pairs), count, text, dtype, trust_remote_code, seed)
+    options = {"drop": drop, "keep": keep, "scale": scale, "stop": stop, "p_rope": p_rope}
+    asked = {name: value for name, value in options.items() if value is not None}
+    changes = knob.asked_for(subject.model, drop, keep, scale, stop, p_rope)
+    everything = not asked and heads is None
+    share = 1.0 if own else head_share
+
+    def plan(scores: Any) -> list[experiment.Unit]:
+        units: list[experiment.Unit] = []
+        if everything:
+            kept = experiment.KEPT if own else experiment.KEPT[:1]  # with fewer a language model is lost anyway
+            units += experiment.default_units(subject.model, draws, seed, kept)
+        elif asked:
+            name = ", ".join(f"{key.replace('_', '-')} {value}" for key, value in asked.items())
+            units += experiment.plane_units(subject.model, {name: changes}, draws, seed)
+        if everything or heads is not None:
+            wanted = experiment.KINDS if heads in (None, "all") else (heads,)
+            found = experiment.classes(subject.model, scores, share)
+            units += experiment.head_units(subject.model, {kind: found[kind] for kind in wanted}, draws, seed)
+        return units
+
+    name = Path(model).stem if Path(model).is_file() else Path(model).name
+    folder = runs.new_folder(out or Path("out") / f"control-{name}")
+    config = about | {"asked": asked, "heads": heads, "head_share": share, "draws": draws, "seed": seed}
+    most = (27 + 7 * draws if everything else 1 + draws) + 3 * (draws + 1)
+    rows = list(_progress(experiment.control(subject, plan, config, folder), most, "changes"))
+    if len(rows) == 1:
+        raise ValueError(f"the model has no {heads} head: there is nothing to take out")
+    results = {"kinds": experiment.kinds_found(subject.model, rows[0]["heads"]), "changes": experiment.summary(rows)}
+    files = figures.write_figures(results["changes"], _said(about), folder)
+    runs.write_summary(folder, "control", config, results, files)
+    _control_report(results)
+    _look_at(folder, files)
+
+
+def _task_subject(task: str, inputs: int) -> tuple[Any, dict[str, Any]]:
+    from . import runs
+    from .experiments.control import TaskSubject
+    from .models.bundled import bundled_seed, model_of
+    from .tasks import split
+    from .training import trainer
+
+    if not 40 <= inputs <= 45_600:
+        raise ValueError(f"--inputs must be from 40 to 45600, not {inputs}")
+    recipe = trainer.recipe(task)
+    network, source = model_of(task, recipe.make_task().vocab_size)
+    samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, bundled_seed(task))["test"], inputs)
+    about = {"model": f"bundled {task} model", "weights": runs.sha256(source / "model.safetensors"), "inputs": len(samples)}
+    return TaskSubject(network, samples), about
+
+
+def _text_subject(
+    model: str, pairs: list[int], count: int, text: Path | None, dtype: str, trust_remote_code: bool, seed: int
+) -> tuple[Any, dict[str, Any]]:
+    import hashlib
+
+    from .experiments.control import TextSubject, text_pieces
+    from .models.door import Door
+    from .models.load import load_model
+    from .tasks import prompts as makers
+    from .tasks.passage import PASSAGE
+
+    try:
+        words = PASSAGE if text is None else text.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--text {text} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    loaded = load_model(model, dtype, trust_remote_code)
+    pieces = text_pieces(*makers.text_ids(loaded.tokenizer, words))
+    prompts = {f"{number} pairs": makers.binding_prompts(loaded.tokenizer, count, number, seed) for number in pairs}
+    if loaded.context is not None:
+        for some in prompts.values():
+            makers.check_length(some, loaded.context)
+    about = {"model": loaded.about["source"], "about": loaded.about, "pairs": pairs, "prompts": count}
+    about |= {"text": hashlib.sha256(words.encode()).hexdigest(), "tokens": sum(map(len, pieces))}
+    return TextSubject(Door(loaded.model), prompts, pieces), about
+
+
+def _said(about: dict[str, Any]) -> str:
+    if "inputs" in about:
+        return f"{about['model']}, {about['inputs']:,} test sequences"
+    pairs = " and ".join(map(str, about["pairs"]))
+    return f"{about['model']}, {about['prompts']} binding prompts each of {pairs} pairs, a text of {about['tokens']} tokens"
+
+
+def _control_report(results: dict[str, Any]) -> None:
+    def cell(entry: dict[str, Any], name: str) -> str:
+        shown = f"{entry['measures'][name]:.3f}"
+        if "random" in entry:
+            others = entry["random"][name]
+            shown += f" [{others['least']:.2f}, {others['most']:.2f}]"
+        return shown
+
+    changes = results["changes"]
+    names = [name for name in changes["nothing"]["measures"] if not name.endswith("pairs: right")]
+    typer.echo("heads: " + ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items()))
+    lines = [[change, *(cell(entry, name) for name in names)] for change, entry in changes.items()]
+    _table(["changed [random: least, most]", *names], lines)
+
+
 @app.command(epilog="Example:  ropescope conformance --out out/conformance")
 def conformance(
     families: Annotated[

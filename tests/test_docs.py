@@ -272,6 +272,31 @@ def canonical_numbers() -> list[str]:
     ]
 
 
+def _beside(entry: dict, measure: str, digits: int) -> str:
+    value = f"{entry['measures'][measure]:.{digits}f}"
+    if "random" not in entry:
+        return value
+    drawn = entry["random"][measure]
+    return f"{value} ({drawn['least']:.{digits}f} to {drawn['most']:.{digits}f})"
+
+
+def control_rows() -> list[str]:
+    number, letter = (results(f"control-{task}")["changes"] for task in ("number", "letter"))
+    return [
+        f"| {name} | " + " | ".join(_beside(of[name], "accuracy", 3) if name in of else "-" for of in (number, letter)) + " |"
+        for name in dict.fromkeys((*number, *letter))
+    ]
+
+
+def control_text_rows() -> list[str]:
+    rows = []
+    for name, entry in results("control-smollm2")["changes"].items():
+        answers = [f"{pairs} pairs: {what}" for pairs in (24, 8) for what in ("right of those offered", "log probability")]
+        cells = [*(_beside(entry, measure, 2) for measure in answers), _beside(entry, "perplexity", 1)]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return rows
+
+
 TABLES = [
     *(
         ("docs/real-models.md", rows, ())
@@ -287,6 +312,8 @@ TABLES = [
         ("docs/canonical.md", rows, ())
         for rows in (canonical_rows, canonical_claims, canonical_heads, canonical_leads, canonical_numbers)
     ),
+    ("docs/control.md", control_rows, ()),
+    ("docs/control.md", control_text_rows, ()),
 ]
 
 

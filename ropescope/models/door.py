@@ -20,10 +20,10 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -75,6 +75,8 @@ class _Call:
     options: dict[str, Any]
     arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
     tables: dict[str, Tensor] = field(default_factory=dict)
+    stopped: tuple[int, ...] = ()
+    """Planes that somebody keeps from turning (`control`): their vectors are given as if at position 0."""
     own: Callable[[int], tuple[Tensor, Tensor | None]] = field(kw_only=True)
     """Position of a query to the layer's own result (B, H, values), and its weights (B, H, T) where it shows them."""
 
@@ -114,8 +116,9 @@ class _Layout:
             query, key = query * weight, key / weight
         if self.table is None:
             return query, key, Rope(size, rotary_dim=0), None
-        turns = call.tables[self.table]
-        turns = turns.conj().resolve_conj() if self.backwards else turns
+        turns = self.turns(call.tables)
+        if call.stopped:
+            turns = stopped_turns(turns, call.stopped)
         rope = Rope(size, pairing=self.pairing, frequencies=_frequencies(turns))
         back = 1 / turns
 
@@ -124,6 +127,21 @@ class _Layout:
             return rope.from_planes(turning * back, still)
 
         return turned_back(query, back[first:]), turned_back(key, back), rope, turns
+
+    def turns(self, tables: Mapping[str, Tensor]) -> Complex[Tensor, "T F"]:
+        """By what planes are multiplied at each position."""
+        assert self.table is not None
+        turns = tables[self.table]
+        return turns.conj().resolve_conj() if self.backwards else turns
+
+
+def stopped_turns(turns: Complex[Tensor, "T F"], planes: Sequence[int]) -> Complex[Tensor, "T F"]:
+    """The same with some planes that do not turn. A factor that comes with the turn (YaRN) is no matter of places: it stays."""
+    factor = turns[:, list(planes)].abs()
+    factor = torch.where((factor - 1).abs() < 1e-6, 1.0, factor)  # cosines and sines are rounded
+    still = turns.clone()
+    still[:, list(planes)] = factor.to(turns.dtype)
+    return still
 
 
 def _frequencies(turns: Complex[Tensor, "T F"]) -> list[float]:
@@ -136,7 +154,8 @@ class Door:
     """Opens a causal `transformers` model, layer by layer, or refuses it with a `RefusedError`.
 
     `layers` are the numbers of its attention layers (recurrent and convolutional ones have no heads to measure), `rounded` of
-    those that compute in single precision whatever the model's own, `errors` how far each was from what `M` foretold.
+    those that compute in single precision whatever the model's own, `errors` how far each was from what `M` foretold, `ropes`
+    the rotation of each as it was on the first trial, `heads` how many query heads each has.
 
     >>> door = Door(model)
     >>> logits = door.read(ids, lambda layer: print(layer.layer, swap_scores(layer_logits(layer.heads))))
@@ -150,8 +169,10 @@ class Door:
         self.layers: list[int] = []
         self.rounded: set[int] = set()
         self.errors: list[float] = []
+        self.ropes: list[Rope] = []
+        self.heads: list[int] = []
         _check_kind(model, self.family)
-        with _quiet_evaluation(model):
+        with _quiet_evaluation(model), _hands_off():
             self._try_layers(_vocabulary(model))
 
     @torch.inference_mode()
@@ -210,6 +231,8 @@ class Door:
             except RefusedError as error:
                 reasons[number] = str(error)
                 self._layouts.append(_Layout(None))
+            self.ropes.append(self._layouts[-1].contents(call)[2])
+            self.heads.append(call.query.shape[1])
 
         with _listening(self.model, on_call, set(self.modules)), torch.inference_mode():
             _forward(self.model, ids)
@@ -399,6 +422,24 @@ def _key_weights(module: nn.Module, size: int) -> list[Tensor]:
 _ears: list[Callable[[_Call], None]] = []
 
 
+@runtime_checkable
+class Hand(Protocol):
+    """Changes what one module's attention is given and what it brings."""
+
+    stopped: tuple[int, ...]
+    """Planes that it keeps from turning, in the call of attention that is under way."""
+
+    def give(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys to attend with instead, (B, H, T, d)."""
+
+    def bring(self, output: Tensor) -> Tensor:
+        """What attention brings instead, (B, H, T, values)."""
+
+
+_hands: dict[nn.Module, Hand] = {}
+_connected_models: set[nn.Module] = set()
+
+
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
@@ -427,6 +468,17 @@ def _quiet_evaluation(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _hands_off() -> Iterator[None]:
+    """During it, models are as they are by themselves."""
+    before = dict(_hands)
+    _hands.clear()
+    try:
+        yield
+    finally:
+        _hands.update(before)
+
+
+@contextlib.contextmanager
 def _diverted(ear: Callable[[_Call], None]) -> Iterator[None]:
     _ears.append(ear)
     try:
@@ -447,6 +499,9 @@ def _heard(fused: Callable[..., Any] | None) -> Callable[..., Any]:
         eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if eager is None and fused is None:
             raise RefusedError(f"{type(module).__name__} has no attention function of its own that could be called")
+        hand = _hands.get(module)
+        if hand is not None:
+            query, key = hand.give(query, key)
 
         def own(at: int) -> tuple[Tensor, Tensor | None]:
             if eager is None:
@@ -471,8 +526,9 @@ def _heard(fused: Callable[..., Any] | None) -> Callable[..., Any]:
                 mask = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril_()[None, None]
             result = eager(module, query, key, value, _added(mask, query.dtype), *args, **kwargs)
         if _ears:
-            _ears[-1](_Call(module, query, key, value, attention_mask, kwargs, own=own))
-        return result
+            stopped = () if hand is None else hand.stopped
+            _ears[-1](_Call(module, query, key, value, attention_mask, kwargs, stopped=stopped, own=own))
+        return result if hand is None else (hand.bring(result[0].transpose(1, 2)).transpose(1, 2), result[1])
 
     return attend
 
@@ -487,8 +543,6 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 @contextlib.contextmanager
 def _listening(model: nn.Module, on_call: Callable[[_Call], None], modules: set[nn.Module]) -> Iterator[None]:
     """During it, `on_call` is told of each call of attention. For calls of `modules` it knows arguments and rotations too."""
-    arguments: dict[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = {}
-    rotary: dict[str, Any] = {}
     last: list[Tensor] = []
 
     def ear(call: _Call) -> None:
@@ -497,9 +551,21 @@ def _listening(model: nn.Module, on_call: Callable[[_Call], None], modules: set[
         last[:] = [call.query]
         if call.module in arguments:
             call.arguments = arguments[call.module]
-            call.tables = _tables(call, rotary)
+            call.tables = _tables(call.module, call.key.shape[-2], call.arguments, rotary)
         on_call(call)
 
+    with _overhearing(model, modules) as (arguments, rotary), connected(model), _diverted(ear):
+        yield
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@contextlib.contextmanager
+def _overhearing(model: nn.Module, modules: set[nn.Module]) -> Iterator[tuple[dict[nn.Module, Arguments], dict[str, Any]]]:
+    """What each of `modules` was last called with, and what each rotary module of the model last gave, by its name."""
+    arguments: dict[nn.Module, Arguments] = {}
+    rotary: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         for name, module in model.named_modules():
             if module in modules:
@@ -510,9 +576,21 @@ def _listening(model: nn.Module, on_call: Callable[[_Call], None], modules: set[
             if re.search(r"rotary|rope", type(module).__name__, re.IGNORECASE):
                 hook = module.register_forward_hook(lambda _, __, output, name=name: rotary.__setitem__(name, output))
                 stack.callback(hook.remove)
-        stack.enter_context(_by_interface(model) if model._can_set_attn_implementation() else _by_method(model))  # type: ignore[operator]
-        stack.enter_context(_diverted(ear))
+        yield arguments, rotary
+
+
+@contextlib.contextmanager
+def connected(model: nn.Module) -> Iterator[None]:
+    """During it, the model's attention goes through us: ears hear it and hands change it. May be entered several times."""
+    if model in _connected_models:
         yield
+        return
+    _connected_models.add(model)
+    try:
+        with _by_interface(model) if model._can_set_attn_implementation() else _by_method(model):  # type: ignore[operator]
+            yield
+    finally:
+        _connected_models.remove(model)
 
 
 @contextlib.contextmanager
@@ -528,6 +606,8 @@ def _by_interface(model: nn.Module) -> Iterator[None]:
     parts: list[Any] = [module.config for module in model.modules() if hasattr(module, "set_attn_implementation")]
     others = [config for config in parts if config._attn_implementation not in names]
     before = [(config, config._attn_implementation) for config in others]
+    mapping = AttentionInterface._global_mapping
+    functions = {name: mapping.get(name) for name in names}  # those of another model that is listened to, maybe
     for name, fused in names.items():
         AttentionInterface.register(name, _heard(fused))
     try:
@@ -535,8 +615,11 @@ def _by_interface(model: nn.Module) -> Iterator[None]:
             theirs.set_attn_implementation("sdpa" if theirs._supports_sdpa else "eager")
         yield
     finally:
-        AttentionInterface.register("sdpa", sdpa_attention_forward)
-        AttentionInterface._global_mapping.pop("eager")
+        for name, function in functions.items():
+            if function is None:
+                mapping.pop(name)
+            else:
+                AttentionInterface.register(name, function)
         for config, implementation in before:
             config._attn_implementation_internal = implementation
 
@@ -549,23 +632,36 @@ def _by_method(model: nn.Module) -> Iterator[None]:
 
     def heard(method: Callable[..., Any], module: Any) -> Callable[..., Any]:
         def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None) -> Any:
+            hand = _hands.get(module)
+            if hand is not None:
+                query, key = hand.give(query, key)
             result = method(query, key, value, attention_mask)
             options = {"scaling": 1 / float(module.scale_attn if hasattr(module, "scale_attn") else module.norm_factor)}
-            _ears[-1](
-                _Call(
-                    *(module, query, key, value, attention_mask, options),
-                    own=lambda at: (result[0][:, :, at], result[1][:, :, at]),
+            if _ears:
+                _ears[-1](
+                    _Call(
+                        *(module, query, key, value, attention_mask, options),
+                        stopped=() if hand is None else hand.stopped,
+                        own=lambda at: (result[0][:, :, at], result[1][:, :, at]),
+                    )
                 )
-            )
-            return result
+            return result if hand is None else (hand.bring(result[0]), *result[1:])
 
         return attend
 
     def fused_heard(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+        if not running:
+            return fused(query, key, value, attn_mask, **kwargs)
+        hand = _hands.get(running[-1])
+        if hand is not None:
+            query, key = hand.give(query, key)
         result: Tensor = fused(query, key, value, attn_mask, **kwargs)
         options = {"scaling": kwargs.get("scale"), "is_causal": kwargs.get("is_causal", False)}
-        _ears[-1](_Call(running[-1], query, key, value, attn_mask, options, own=lambda at: (result[:, :, at], None)))
-        return result
+        if _ears:
+            stopped = () if hand is None else hand.stopped
+            own: Callable[[int], tuple[Tensor, Tensor | None]] = lambda at: (result[:, :, at], None)  # noqa: E731
+            _ears[-1](_Call(running[-1], query, key, value, attn_mask, options, stopped=stopped, own=own))
+        return result if hand is None else hand.bring(result)
 
     with contextlib.ExitStack() as stack:
         for module in model.modules():
@@ -574,18 +670,18 @@ def _by_method(model: nn.Module) -> Iterator[None]:
                 stack.callback(vars(module).pop, "_attn")
             elif "Attention" in type(module).__name__:
                 stack.callback(module.register_forward_pre_hook(lambda module, _: running.append(module)).remove)
+                stack.callback(module.register_forward_hook(lambda *_: running.__delitem__(-1), always_call=True).remove)
         F.scaled_dot_product_attention = fused_heard  # type: ignore[assignment]
         stack.callback(setattr, F, "scaled_dot_product_attention", fused)
         yield
 
 
-def _tables(call: _Call, rotary: Mapping[str, Any]) -> dict[str, Tensor]:
+def _tables(module: nn.Module, tokens: int, arguments: Arguments, rotary: Mapping[str, Any]) -> dict[str, Tensor]:
     """Rotations that the layer may have used, complex (T, F): from its arguments, from rotary modules, from its own buffers."""
-    args, kwargs = call.arguments
-    tokens = call.key.shape[-2]
+    args, kwargs = arguments
     sources = {f"argument {n}": value for n, value in enumerate(args)} | {f"argument {n}": v for n, v in kwargs.items()}
     sources |= {f"module {name}": value for name, value in rotary.items()}
-    sinusoids = getattr(call.module, "embed_positions", None)
+    sinusoids = getattr(module, "embed_positions", None)
     if isinstance(sinusoids, Tensor):
         sin, cos = sinusoids[:tokens].chunk(2, -1)
         sources["buffer"] = (cos, sin)

@@ -197,6 +197,15 @@ def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line"
     return prompts
 
 
+def text_ids(tokenizer: Any, text: str) -> tuple[NDArray[np.int64], int]:
+    """The tokens of a text with what its family puts in front of every text, and how many those are."""
+    if tokenizer is None:
+        raise ValueError("the model has no tokenizer beside it: a text needs one")
+    _require_fast(tokenizer)
+    front = _front(tokenizer)
+    return np.array(_read(tokenizer, text, front).ids, dtype=np.int64), len(front)
+
+
 def asked_for(
     tokenizer: Any, kind: str, *, count: int, pairs: int, lengths: str, hops: int, blocks: str, chat: bool | None, seed: int
 ) -> tuple[list[Prompt], dict[str, Any]]:
