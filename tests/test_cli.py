@@ -125,6 +125,8 @@ def test_bench(tmp_path):
         (["train", "number", "--set", "layers=0"], "layers must be at least 1"),
         (["train", "number", "--set", "samples=[1]"], "samples must be 3 numbers"),
         (["train", "number", "--set", 'task_sizes={"hops": 99}'], "hops is 99 but stops only 8"),
+        (["train", "number", "--set", "planes=5"], "planes must be ids of RoPE planes"),
+        (["train", "number", "--set", 'planes=["a"]'], "each of planes must be a whole number"),
         (["evaluate", "word"], "task must be one of number, letter"),
         (["evaluate", "number", "--model", "/dev/null"], "holds no model"),
         (["dynamics", "/dev/null"], "holds no training run"),

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import ropescope as rs
 from ropescope.experiments.bench_training import plain_letter, plain_number
@@ -234,3 +235,26 @@ def test_preset_quick_shows_pure_heads_forming(task, kinds, tmp_path):
     first, last = (rs.purity(run.measures["positional"][at], run.measures["symbolic"][at]) for at in (0, -1))
     assert not first.any()
     assert {name for name, kind in (("positional", 1), ("symbolic", -1)) if (last == kind).any()} == kinds
+
+
+def test_planes_chosen_by_hand(tmp_path):
+    """Those not chosen stand still, in training and in the weights that are kept; without a choice nothing is written of it."""
+    chosen = replace(SMALL, planes=(1, 3))
+    turning = chosen.rope()
+    usual = rs.Rope(SMALL.width).frequencies
+    assert turning is not None
+    assert turning.frequencies[:4] == (usual[0], 0.0, usual[2], 0.0)
+    train(chosen, tmp_path / "chosen")
+    kept = load_gptj(tmp_path / "chosen" / "model")
+    assert kept.config.ropes[0] == turning
+    assert json.loads((tmp_path / "chosen" / "config.json").read_text())["planes"] == [1, 3]
+    assert "planes" not in SMALL.settings()
+    every = tuple(range(1, SMALL.width // 2 + 1))
+    train(SMALL, tmp_path / "usual")
+    train(replace(SMALL, planes=every), tmp_path / "every")
+    one, other = (load_file(tmp_path / name / "history.safetensors") for name in ("usual", "every"))
+    assert all(torch.equal(one[key], other[key]) for key in one)  # all planes are the usual rotation, bit for bit
+    assert not torch.equal(one["loss"], load_file(tmp_path / "chosen" / "history.safetensors")["loss"])
+    for planes, says in (((0,), "at least 1"), ((999,), "at most")):
+        with pytest.raises(ValueError, match=says):
+            replace(SMALL, planes=planes)

@@ -31,6 +31,7 @@ from torch.nn import functional as F
 
 from .. import runs
 from ..models.gptj import GPTJ, GPTJConfig, save_gptj
+from ..rope import Rope
 from ..tasks import LetterTask, MultihopTask, NumberTask, Samples, split
 from ..tasks.multihop import require_at_least
 from .watcher import Row, Watcher, accuracy_per_hop
@@ -65,6 +66,8 @@ class Recipe:
     probe: int = 256
     checkpoint_every: int = 250
     threads: int = 1
+    planes: tuple[int, ...] | None = None
+    """RoPE planes that turn, by id from 1, the fastest; the others stand still. All turn unless given."""
 
     def __post_init__(self) -> None:
         # Types too: entries come from the command line, where anything that is JSON can be written.
@@ -88,7 +91,34 @@ class Recipe:
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < below:
                 limit = "finite" if below == math.inf else f"below {below}"
                 raise ValueError(f"{name} must be a number, at least 0 and {limit}, not {number!r}")
+        self._check_planes()
         self._check_data()
+
+    def _check_planes(self) -> None:
+        if self.planes is None:
+            return
+        count = self.width // self.heads // 2
+        if not isinstance(self.planes, tuple | list):
+            raise ValueError(f"planes must be ids of RoPE planes, like [1, 2, 3], not {self.planes!r}")
+        for plane in self.planes:
+            _require_whole("each of planes", plane, 1)
+            if plane > count:
+                raise ValueError(f"each of planes must be at most {count}, as heads of this width have as many, not {plane}")
+
+    def settings(self) -> dict[str, Any]:
+        """As it is written down: an entry of later date is left out unless given, so that earlier runs can go on."""
+        entries = asdict(self)
+        if self.planes is None:
+            del entries["planes"]
+        return entries
+
+    def rope(self) -> Rope | None:
+        """The rotation of all heads; None for the usual one."""
+        if self.planes is None:
+            return None
+        usual = Rope(self.width // self.heads).frequencies
+        turning = [angle if plane in self.planes else 0.0 for plane, angle in enumerate(usual, start=1)]
+        return Rope(frequencies=turning, pairing="interleaved")
 
     def _check_data(self) -> None:
         if not isinstance(self.task_sizes, dict):
@@ -177,15 +207,14 @@ def train(
 
     `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row.
     """
-    config = json.dumps(asdict(recipe), indent=2) + "\n"
+    config = json.dumps(recipe.settings(), indent=2) + "\n"
     _refuse_other_runs(folder, config, resume)
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
     task = recipe.make_task()
     data = split(task, recipe.samples, recipe.seed)
-    model = GPTJ(
-        GPTJConfig(task.vocab_size, recipe.layers, recipe.heads, recipe.width, recipe.mlp_width, dropout=recipe.dropout)
-    ).train()
+    sizes = (task.vocab_size, recipe.layers, recipe.heads, recipe.width, recipe.mlp_width)
+    model = GPTJ(GPTJConfig(*sizes, rope=recipe.rope(), dropout=recipe.dropout)).train()
     optimiser = recipe.optimiser(model)
     # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
     runs.new_folder(folder)
@@ -232,7 +261,7 @@ def train(
     test = {f"{hops}-hop": float(value) for hops, value in enumerate(evaluate(model, data["test"]), start=1)}
     files = [f"model/{name}" for name in save_gptj(model, folder / "model")]
     results = {"test_accuracy": test, "steps_timed": step - first, "seconds": round(seconds, 1)}
-    runs.write_summary(folder, "train", asdict(recipe), results, ["config.json", "history.safetensors", *files])
+    runs.write_summary(folder, "train", recipe.settings(), results, ["config.json", "history.safetensors", *files])
     return results
 
 
