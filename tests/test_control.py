@@ -310,6 +310,21 @@ def test_changes_that_cannot_be_are_refused(control, says):
         pass
 
 
+def test_changes_as_a_user_writes_them():
+    model = own()
+    asked = knob.asked_for(model, drop="1", scale="slow=0.5", stop="2", p_rope=1 / 6)
+    assert asked[0].gains == (0, 1, 1, 1, 0.5, 0.5, 1)
+    assert asked[0].stopped == (1, 5)
+    assert knob.asked_for(model, keep="1-6")[0].gains == (1, 1, 1, 1, 1, 1, 0)
+    for options, says in (
+        ({"scale": "fast"}, "scale must be planes and a number"),
+        ({"scale": "fast=nan"}, "scale must be planes and a number"),
+        ({"p_rope": float("nan")}, "a share of planes must be from 0 to 1"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            knob.asked_for(model, **options)
+
+
 def test_changes_together():
     model = own()
     both = knob.together(knob.scale_planes(model, "fast", 0.5), knob.scale_planes(model, "1", 0.5), knob.heads_out([(1, 0)]))
@@ -362,7 +377,7 @@ def test_heads_by_kind():
 def test_fast_planes_are_all_that_the_number_task_hangs_on(task, names):
     """And the letter task on none: it is solved even if no plane turns."""
     model = rs.bundled(names)
-    subject = study.TaskSubject(model, task.sample(160, seed=5), probe=40)
+    subject = study.TaskSubject(model, task.sample(80, seed=5), probe=16)
     for change, number_solves in (("fast", False), ("slow", True)):
         with knob.controlled(model, knob.drop_planes(model, change)):
             accuracy = subject.measures()["accuracy"]
@@ -422,19 +437,15 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     ("options", "says"),
     [
         ({"drop": "quick"}, "planes 'quick' is not understood"),
-        ({"scale": "fast"}, "scale must be planes and a number"),
-        ({"scale": "fast=nan"}, "scale must be planes and a number"),
-        ({"p_rope": float("nan")}, "a share of planes must be from 0 to 1"),
         ({"heads": "some"}, "--heads must be positional, symbolic, mixed or all"),
         ({"draws": -1}, "--draws must be at least 0"),
         ({"inputs": 1}, "--inputs must be from 40"),
-        ({"heads": "mixed", "inputs": 40}, "no mixed head"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(options, says, tmp_path):
     with pytest.raises(ValueError, match=says):
         cli.control("number", **options, out=tmp_path / "out")
-    assert "mixed" in says or not (tmp_path / "out").exists()  # which takes a look at the model first
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_language_model():
