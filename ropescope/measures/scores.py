@@ -99,7 +99,7 @@ def _square(logits: Float[Tensor, "m m"], log_total: Tensor, taus: Sequence[floa
     values = (logits - high).exp_() if as_weights else logits
     diagonal = values.diagonal()
     sums = logits.new_zeros(3, len(taus))
-    rows = max(1, CHUNK // keys)
+    rows = max(1, min(CHUNK // keys, keys // 3))  # rows begin at their own diagonal: with few at a time little is done twice
     for start in range(0, keys - 1, rows):
         stop = min(start + rows, keys)
         here, there = values[start:stop, start:], values[start:, start:stop].mT  # content i at place j, and j at i
