@@ -2,17 +2,18 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
 ROPESCOPE_WEIGHTS ?= weights
 export ROPESCOPE_WEIGHTS
 
-.PHONY: demo test lint weights bench clean
+.PHONY: demo test lint weights browser bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/ropescope demo --out out/demo
 	$(BIN)/ropescope dynamics results/number-0 results/letter-1 --out out/dynamics
 
-test: lint weights
+test: lint weights browser
 	$(BIN)/python -m pytest --ignore=tests/test_bad_input.py
 	$(BIN)/python -m pytest tests/test_bad_input.py --no-shape-checks
 
@@ -25,6 +26,11 @@ lint: $(VENV)/.tested
 weights: $(VENV)/.tested
 	$(BIN)/ropescope weights smollm2-135m --out $(ROPESCOPE_WEIGHTS)
 	-$(BIN)/ropescope weights stories15M --out $(ROPESCOPE_WEIGHTS)
+
+# Pages are tested in a real browser: Debian's where there is apt, Playwright's own elsewhere.
+browser: $(VENV)/.tested
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium; }; } \
+		|| $(BIN)/playwright install chromium
 
 bench: $(VENV)/.installed
 	$(BIN)/ropescope bench --out out/bench

@@ -1,7 +1,6 @@
 """The models that come with the package do what is said of them."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +71,7 @@ def test_recorded_runs_are_whole_and_solve_their_task(run):
     """Preset paper, its own seed, the history that its summary names, test accuracy of at least 0.995 at every hop count."""
     task, seed = run.split("-")
     config = json.loads((RESULTS / run / "config.json").read_text())
-    assert config == json.loads(json.dumps(asdict(recipe(task, "paper", int(seed)))))
+    assert config == json.loads(json.dumps(recipe(task, "paper", int(seed)).settings()))
     summary = json.loads((RESULTS / run / "summary.json").read_text())
     assert summary["config"] == config
     assert summary["sha256"]["history.safetensors"] == sha256(RESULTS / run / "history.safetensors")
