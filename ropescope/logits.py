@@ -55,7 +55,7 @@ class LogitFactors:
     def piece(self, contents: Int[Tensor, " C"] | slice, positions: Int[Tensor, " P"] | slice) -> Float[Tensor, "*batch C P"]:
         """`M[contents][:, positions]`."""
         return self._finish(
-            _product(self.content[..., contents, :], self.place[..., positions, :]),
+            _product(_rows(self.content, contents), _rows(self.place, positions)),
             None if self.bias is None else self.bias[..., positions],
             None if self.visible is None else self.visible[..., positions],
         )
@@ -64,8 +64,8 @@ class LogitFactors:
         """The same for these keys only, in this order."""
         return replace(
             self,
-            content=self.content[..., keys, :],
-            place=self.place[..., keys, :],
+            content=_rows(self.content, keys),
+            place=_rows(self.place, keys),
             bias=None if self.bias is None else self.bias[..., keys],
             visible=None if self.visible is None else self.visible[..., keys],
         )
@@ -130,6 +130,12 @@ class LogitFactors:
         if bias is not None:
             logits = logits + bias[..., None, :]
         return logits if visible is None else logits.masked_fill(~visible[..., None, :], -math.inf)
+
+
+def _rows(x: Float[Tensor, "*batch T r"], which: Int[Tensor, " m"] | slice) -> Float[Tensor, "*batch m r"]:
+    return (
+        x[..., which, :] if isinstance(which, slice) else x.index_select(-2, which)
+    )  # several times as fast as x[..., which, :]
 
 
 def _product(content: Float[Tensor, "*batch C r"], place: Float[Tensor, "*#batch P r"]) -> Float[Tensor, "*batch C P"]:
@@ -319,25 +325,28 @@ def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool
     return factors.planes() if by_plane else factors.matrix()
 
 
-def attention_weights(heads: Heads, rows: Int[Tensor, " Q"]) -> Float[Tensor, "B H Q T"]:
-    """The real attention weights of some queries, straight from rotated queries and keys."""
-    dtype, device = exact_dtype(heads.keys.device), heads.keys.device
+def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = False) -> Float[Tensor, "B H Q T"]:
+    """The real attention weights of some queries, straight from rotated queries and keys; `single` precision is quicker."""
+    device = heads.keys.device
+    dtype = torch.float32 if single else exact_dtype(device)
     places = torch.arange(heads.keys.shape[-2], device=device)
-    query, key = heads.queries[:, :, [_row(heads, at) for at in rows.tolist()]].to(dtype), heads.keys.to(dtype)
+    index = torch.tensor([_row(heads, at) for at in rows.tolist()], device=device)
+    query, key = heads.queries.index_select(2, index).to(dtype) * heads.scale, heads.keys.to(dtype)
     if heads.turns is None:
         query, key = heads.rope.rotate(query, rows), heads.rope.rotate(key, places)
     else:
         (turning, still), (keys_turning, keys_still) = heads.rope.to_planes(query), heads.rope.to_planes(key)
-        query = heads.rope.from_planes(turning * heads.turns[rows], still)
-        key = heads.rope.from_planes(keys_turning * heads.turns, keys_still)
-    logits = (query.unflatten(1, (key.shape[1], -1)) @ key[:, :, None].mT).flatten(1, 2) * heads.scale
+        turns = heads.turns.to(turning.dtype)
+        query = heads.rope.from_planes(turning * turns[rows], still)
+        key = heads.rope.from_planes(keys_turning * turns, keys_still)
+    logits = (query.unflatten(1, (key.shape[1], -1)) @ key[:, :, None].mT).flatten(1, 2)
     if heads.soft_cap is not None:
         logits = heads.soft_cap * torch.tanh(logits / heads.soft_cap)
     distance = rows[:, None] - places
     if heads.alibi is not None:
-        logits = logits - heads.alibi.to(dtype)[:, None, None] * distance
+        logits = logits - heads.alibi.to(logits.dtype)[:, None, None] * distance
     hidden = (distance < 0) | (distance >= (heads.window or len(places)))
-    weights: Tensor = with_sinks(logits.masked_fill(hidden, -math.inf), heads.sinks)
+    weights: Tensor = with_sinks(logits.masked_fill_(hidden, -math.inf), heads.sinks)
     return weights
 
 

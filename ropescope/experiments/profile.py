@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 from torch import Tensor, nn
 
 from ..heads import Heads
-from ..logits import LogitFactors, attention_weights
+from ..logits import LogitFactors, attention_weights, with_sinks
 from ..measures.blocks import block_logits
 from ..measures.scores import permutation_scores, swap_scores
 from ..measures.shares import exclusion, variance_shares
@@ -134,8 +134,8 @@ def _layer(read: LayerRead, ids: Tensor, blocks: Sequence[tuple[int, int]], sett
     seen = [(start, stop) for start, stop in blocks if start >= first]
     sinks = heads.sinks
     rows = torch.arange(max(1, len(ids) - ROWS), len(ids), device=ids.device)
-    weights = attention_weights(heads, rows)[0]
-    result = _attention(weights, ids, rows, seen)
+    last = with_sinks(factors.diagonal(), sinks)[0]
+    result = _attention(last, attention_weights(heads, rows, single=True)[0], ids, rows, seen)
     number = heads.queries.shape[1]
     planes = len(heads.rope.plane_frequencies)
     result["frequency"] = torch.tensor(heads.rope.plane_frequencies, dtype=torch.float64)
@@ -156,20 +156,19 @@ def _layer(read: LayerRead, ids: Tensor, blocks: Sequence[tuple[int, int]], sett
     return result
 
 
-def _attention(weights: Tensor, ids: Tensor, rows: Tensor, blocks: Sequence[tuple[int, int]]) -> dict[str, Tensor]:
-    """Entropy and where attention goes: classical scores are means over the last queries."""
-    last = weights[:, -1]
+def _attention(
+    last: Tensor, weights: Tensor, ids: Tensor, rows: Tensor, blocks: Sequence[tuple[int, int]]
+) -> dict[str, Tensor]:
+    """Entropy and where attention goes at the last query; classical scores are means over the last queries."""
     seen = last > 0
     nats = -torch.special.xlogy(last, last).sum(-1)
-    inside = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-    for start, stop in blocks:
-        inside[start:stop] = True
+    inside = torch.tensor([p for start, stop in blocks for p in range(start, stop)], dtype=torch.long, device=ids.device)
     # Induction: what followed the same token before.
-    follows = torch.zeros(len(rows), len(ids), dtype=weights.dtype, device=ids.device)
-    earlier = (ids[rows][:, None] == ids) & (torch.arange(len(ids), device=ids.device) < rows[:, None] - 1)
-    follows[:, 1:] = earlier[:, :-1].to(weights.dtype)
-    repeated = follows.any(-1)
-    induction = (weights * follows).sum(-1)[:, repeated].mean(-1)  # NaN where nothing repeats
+    earlier = (ids[rows][:, None] == ids[:-1]) & (torch.arange(len(ids) - 1, device=ids.device) < rows[:, None] - 1)
+    repeated = earlier.any(-1)
+    induction = torch.linalg.vecdot(weights[..., 1:], earlier.to(weights.dtype))[:, repeated].mean(
+        -1
+    )  # NaN where nothing repeats
     return {
         "entropy": nats / seen.sum(-1).clamp(min=2).log(),
         "previous_token": weights[:, torch.arange(len(rows), device=ids.device), rows - 1].mean(-1),

@@ -40,8 +40,6 @@ def block_logits(
     share = (moving.diagonal(dim1=-2, dim2=-1).logsumexp(-1) - total).exp()
     # A share that rounds to all of it leaves less to the rest than any weight can show.
     rest = total + torch.log1p(-share.clamp(max=1 - torch.finfo(share.dtype).eps))
-    number = len(every)
-    result = moving.new_zeros(*moving.shape[:-2], number + 1, number + 1)
-    result[..., :number, :number] = moving
+    result = torch.nn.functional.pad(moving, (0, 1, 0, 1))
     result[..., -1, -1] = rest
     return result

@@ -64,7 +64,13 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
     """(score, tau, N) over all pairs of keys."""
     keys = logits.shape[-1]
     if keys >= MANY_KEYS:
-        return torch.cat([_square(one, total, taus) for one, total in zip(logits, log_total, strict=True)], -1).clamp_(max=1)
+        scores = logits.new_empty(2, len(taus), len(logits))
+        narrow = logits.amax((-2, -1)) - logits.amin((-2, -1)) < WIDEST_LOGITS
+        for as_weights in (True, False):
+            for some in (narrow == as_weights).nonzero()[:, 0].split(max(1, 4 * CHUNK // (keys * keys))):
+                if len(some):
+                    scores[..., some] = _squares(logits[some], log_total[some], taus, as_weights)
+        return scores.clamp_(max=1)
     chunks: list[Tensor] = []
     items = max(1, CHUNK // (keys * keys))
     for start in range(0, len(logits), items):
@@ -87,36 +93,38 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
     return torch.cat(chunks, -1).clamp_(max=1)
 
 
-def _square(logits: Float[Tensor, "m m"], log_total: Tensor, taus: Sequence[float]) -> Tensor:
-    """(score, tau, 1) of one head with many keys: some rows of the square of pairs at a time, nothing picked one by one."""
-    keys = len(logits)
-    before = logits.diagonal()
-    weight = (before - log_total).exp()
-    widest = weight.amax() - weight.amin()
-    low, high = torch.aminmax(logits)
-    # Weights as they are, up to a factor, where squares of squares of them can be told from zero; else their log-ratios.
-    as_weights = bool(high - low < WIDEST_LOGITS)
-    values = (logits - high).exp_() if as_weights else logits
-    diagonal = values.diagonal()
-    sums = logits.new_zeros(3, len(taus))
+def _squares(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], taus: Sequence[float], as_weights: bool) -> Tensor:
+    """(score, tau, N) of heads with many keys: some rows of the square of pairs at a time, nothing picked one by one.
+
+    With D_i > D_j a swap counts by exp((D_i - D_max) / tau) exp((D_min - D_j) / tau), and with i and j exchanged that is less:
+    one exponential per key is enough. Cosines are taken of weights as they are, up to a factor, where squares of squares
+    of them can be told from zero (`as_weights`); else of log-ratios.
+    """
+    keys = logits.shape[-1]
+    weight = (logits.diagonal(dim1=-2, dim2=-1) - log_total[:, None]).exp()
+    low, high = weight.amin(-1, keepdim=True), weight.amax(-1, keepdim=True)
+    heavy, light = ([(difference / tau).exp() for tau in taus] for difference in (weight - high, low - weight))
+    values = (logits - logits.amax((-2, -1), keepdim=True)).exp_() if as_weights else logits
+    diagonal = values.diagonal(dim1=-2, dim2=-1)
+    sums = logits.new_zeros(3, len(taus), len(logits))
     rows = max(1, min(CHUNK // keys, keys // 3))  # rows begin at their own diagonal: with few at a time little is done twice
     for start in range(0, keys - 1, rows):
-        stop = min(start + rows, keys)
-        here, there = values[start:stop, start:], values[start:, start:stop].mT  # content i at place j, and j at i
-        one, other = diagonal[start:stop, None], diagonal[start:]
+        some, rest = slice(start, start + rows), slice(start, None)
+        here, there = values[:, some, rest], values[:, rest, some].mT.contiguous()  # content i at place j, and j at i
+        one, other = diagonal[:, some, None], diagonal[:, None, rest]
         if as_weights:
             norm = (one * one + other * other).mul_((here * here).addcmul_(there, there)).rsqrt_()
             positional = (one * there).addcmul_(other, here).mul_(norm)
             symbolic = (other * there).addcmul_(one, here).mul_(norm)
         else:
             positional, symbolic = pair_cosines(one - other, there - here)
-        difference = (weight[start:stop, None] - weight[start:]).abs_().sub_(widest)
-        for k, tau in enumerate(taus):
-            alpha = (difference / tau).exp_().triu_(1)
-            sums[0, k] += alpha.sum()
-            sums[1, k] += torch.dot(alpha.flatten(), positional.flatten())
-            sums[2, k] += torch.dot(alpha.flatten(), symbolic.flatten())
-    return (sums[1:] / sums[0])[..., None]
+        for k, (e, f) in enumerate(zip(heavy, light, strict=True)):
+            alpha = torch.maximum(e[:, some, None] * f[:, None, rest], f[:, some, None] * e[:, None, rest])
+            alpha = alpha.triu_(1).flatten(1)
+            sums[0, k] += alpha.sum(-1)
+            sums[1, k] += torch.linalg.vecdot(alpha, positional.flatten(1))
+            sums[2, k] += torch.linalg.vecdot(alpha, symbolic.flatten(1))
+    return sums[1:] / sums[0]
 
 
 def _pairs(keys: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

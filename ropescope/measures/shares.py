@@ -42,8 +42,7 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
         keys = movable_logits(logits, blocks, offset)
         centred = keys - keys.mean((-2, -1), keepdim=True)
         rows, columns = centred.mean(-1, keepdim=True), centred.mean(-2, keepdim=True)
-        sizes = [part.square().mean((-2, -1)) for part in (rows, columns, centred - rows - columns)]
-        parts = torch.stack(sizes)
+        parts = torch.stack([_mean_square(part) for part in (rows, columns, centred.sub_(rows).sub_(columns))])
         rounding = (keys.abs().amax((-2, -1)) * 8 * torch.finfo(keys.dtype).eps).square()
         constant = torch.tensor([0.5, 0.5, 0.0], dtype=keys.dtype, device=keys.device)[:, None]
         total = parts.sum(0)
@@ -68,10 +67,15 @@ def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> E
     def measure(logits: Tensor, offset: int) -> Tensor:
         keys = movable_logits(logits, blocks, offset, at_least=1)
         real = keys.diagonal(dim1=-2, dim2=-1)
-        moved = (keys - real[:, None, :]).square() + (keys - real[:, :, None]).square()
-        return torch.stack((real.var(-1, correction=0), moved.mean((-2, -1))))
+        bound = _mean_square(keys - real[:, None, :]) + _mean_square(keys - real[:, :, None])
+        return torch.stack((real.var(-1, correction=0), bound))
 
     return Exclusion(*over_visible(M, measure))
+
+
+def _mean_square(x: Float[Tensor, "N c p"]) -> Float[Tensor, " N"]:
+    flat = x.flatten(1)
+    return torch.linalg.vecdot(flat, flat) / flat.shape[1]
 
 
 @torch.no_grad()

@@ -103,18 +103,19 @@ Lookup = Callable[[Tensor, Tensor], Tensor]
 
 
 def log_sum(parts: Callable[[], Iterator[Tensor]]) -> Tensor:
-    """Log of the sum of exponentials of all parts, held one at a time; they are asked for again if numbers get too large."""
-    total: Tensor | None = None
-    for part in parts():
-        if total is None:
-            shift = part.amax((-2, -1), keepdim=True)
-            total = part.sub(shift).exp_()
-        else:
-            total += part.sub_(shift).exp_()
-    assert total is not None
-    least, most = torch.aminmax(total)
-    if least > 1e-290 and most < 1e290:  # nothing was lost
-        return total.log_().add_(shift)
+    """Log of the sum of exponentials of all parts, held one at a time and used up; asked for again if numbers get too large."""
+    for shifted in (False, True):
+        total: Tensor | None = None
+        for part in parts():
+            if total is None:
+                shift = part.amax((-2, -1), keepdim=True) if shifted else None
+                total = (part if shift is None else part.sub_(shift)).exp_()
+            else:
+                total += (part if shift is None else part.sub_(shift)).exp_()
+        assert total is not None
+        least, most = torch.aminmax(total)
+        if least > 1e-290 and most < 1e290:  # nothing was lost
+            return total.log_() if shift is None else total.log_().add_(shift)
     total = None
     for part in parts():
         total = part if total is None else torch.logaddexp(total, part)
@@ -140,7 +141,7 @@ def slot_logits(lookup: Lookup, spans: Spans, contents: Tensor, slots: Tensor) -
                 yield part.masked_fill(short[:, None], -math.inf) if short.any() else part
 
         total = log_sum(parts)
-        return total - lengths.to(total.dtype).log()[:, None]
+        return total.sub_(lengths.to(total.dtype).log()[:, None])
 
     # A block that does not reach as far as t is masked above; clamping only keeps its index legal.
     end = int(spans.stops.max()) - 1
