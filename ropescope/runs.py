@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load
+from safetensors.numpy import load, save
 
 PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers")
 """Those that are installed are named in every summary."""
@@ -49,6 +49,29 @@ def new_folder(path: Path) -> Path:
             return path
     except OSError as error:
         raise ValueError(f"--out {path} cannot be written to ({error.strerror}): choose another folder") from None
+
+
+def claim(folder: Path, config: Mapping[str, Any], holds: str, other: str) -> None:
+    """Take a folder for results of these settings, by its `config.json`, or go on in it; a ValueError if it is taken.
+
+    `holds` names what such a folder holds; `other` says what one holds whose settings are not these.
+    """
+    own, text = folder / "config.json", json.dumps(config, indent=2) + "\n"
+    if own.exists():
+        if own.read_text() != text:
+            raise ValueError(f"{folder} holds {other}: choose another folder for --out")
+    elif any(not entry.name.startswith(".") for entry in folder.glob("*")):
+        raise ValueError(f"{folder} holds other files but no {holds}: choose another folder for --out")
+    write_whole(own, text)
+
+
+def kept_arrays(path: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The arrays in a file; where there is none, or it was cut short, they are made and kept."""
+    with suppress(FileNotFoundError, SafetensorError):
+        return load(path.read_bytes())
+    arrays = {name: np.asarray(values, order="C") for name, values in make().items()}
+    write_whole(path, save(arrays))
+    return arrays
 
 
 def sha256(path: Path) -> str:

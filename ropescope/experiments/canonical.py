@@ -5,7 +5,6 @@ Sweeps train one-head models at every angle; each sweep of one seed is a unit, k
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -18,8 +17,6 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 from scipy import stats
 
 from ..logits import layer_factors, layer_logits
@@ -27,7 +24,7 @@ from ..measures.intervals import mean_interval
 from ..measures.scores import swap_scores
 from ..models.built import OneHead, h_mix, h_pos, h_single, h_sym
 from ..rope import Rope
-from ..runs import plain, write_whole
+from ..runs import claim, kept_arrays, plain
 from ..tasks.canonical import (
     CanonicalTask,
     IndexTask,
@@ -159,22 +156,10 @@ def _scores(
 
 def kept(settings: Settings, seed: int, folder: Path) -> Iterator[tuple[Unit, Arrays]]:
     """Every unit, read from `folder/units` where it is there already, and kept there where it is not."""
-    own, text = folder / "config.json", json.dumps({"seed": seed, **asdict(settings)}, indent=2) + "\n"
-    if own.exists() and own.read_text() != text:
-        raise ValueError(f"{folder} holds a run with another preset or seed: choose another folder for --out")
-    if not own.exists() and any(not entry.name.startswith(".") for entry in folder.glob("*")):
-        raise ValueError(f"{folder} holds other files but no run of canonical: choose another folder for --out")
-    write_whole(own, text)
+    claim(folder, {"seed": seed, **asdict(settings)}, "run of canonical", "a run with another preset or seed")
     for unit in units(settings, seed):
         path = folder / "units" / f"{SWEEPS.index(unit.sweep)}-{unit.seed}.safetensors"
-        try:
-            arrays = load(path.read_bytes()) if path.exists() else None
-        except SafetensorError:  # cut short by something other than us: made again
-            arrays = None
-        if arrays is None:
-            arrays = run_unit(unit, settings)
-            write_whole(path, save({name: np.ascontiguousarray(values) for name, values in arrays.items()}))
-        yield unit, arrays
+        yield unit, kept_arrays(path, partial(run_unit, unit, settings))
 
 
 def stack(found: list[tuple[Unit, Arrays]]) -> dict[str, Arrays]:

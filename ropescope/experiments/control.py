@@ -33,7 +33,7 @@ from ..models.control import (
 )
 from ..models.door import Door
 from ..models.gptj import GPTJ
-from ..runs import plain, write_whole
+from ..runs import claim, plain, write_whole
 from ..tasks import Samples
 from ..tasks.prompts import Prompt
 from ..training.trainer import probe_of
@@ -245,13 +245,7 @@ Plan = Callable[[Mapping[str, Table]], list[Unit]]
 
 def control(subject: Subject, plan: Plan, config: dict[str, Any], folder: Path) -> Iterator[Row]:
     """The model as it is, then each change of the plan; each result is kept in `folder/units` and not computed again."""
-    own, text = folder / "config.json", json.dumps(config, indent=2) + "\n"
-    if own.exists():
-        if own.read_text() != text:
-            raise ValueError(f"{folder} holds a study of another model or other settings: choose another folder for --out")
-    elif any(not entry.name.startswith(".") for entry in folder.glob("*")):
-        raise ValueError(f"{folder} holds other files but no study: choose another folder for --out")
-    write_whole(own, text)
+    claim(folder, config, "study", "a study of another model or other settings")
     none = _kept(subject, Unit("nothing", {}), folder / "units" / "000.json")
     yield none
     scores = {name: np.array(none["heads"][name], dtype=float) for name in ("positional", "symbolic")}

@@ -6,18 +6,16 @@ are the blocks' logits where other blocks stood, for the last query alone.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 from torch import Tensor, nn
 
 from ..heads import Heads
@@ -27,7 +25,7 @@ from ..measures.scores import permutation_scores, swap_scores
 from ..measures.shares import exclusion, variance_shares
 from ..models.door import Door, LayerRead, read_layers
 from ..models.gptj import GPTJ
-from ..runs import write_whole
+from ..runs import claim, kept_arrays
 from ..tasks.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -166,13 +164,11 @@ def _attention(
     # Induction: what followed the same token before.
     earlier = (ids[rows][:, None] == ids[:-1]) & (torch.arange(len(ids) - 1, device=ids.device) < rows[:, None] - 1)
     repeated = earlier.any(-1)
-    induction = torch.linalg.vecdot(weights[..., 1:], earlier.to(weights.dtype))[:, repeated].mean(
-        -1
-    )  # NaN where nothing repeats
+    followed = torch.linalg.vecdot(weights[..., 1:], earlier.to(weights.dtype))[:, repeated]
     return {
         "entropy": nats / seen.sum(-1).clamp(min=2).log(),
         "previous_token": weights[:, torch.arange(len(rows), device=ids.device), rows - 1].mean(-1),
-        "induction": induction,
+        "induction": followed.mean(-1),  # NaN where nothing repeats
         "sink": weights[:, :, 0].mean(-1),
         "on_blocks": last[:, inside].sum(-1),
     }
@@ -335,24 +331,9 @@ def kept(
     model: Door | GPTJ, prompts: Sequence[Prompt], settings: Settings, config: dict[str, Any], folder: Path
 ) -> Iterator[Row]:
     """Measures prompt by prompt, each kept in `folder/inputs` as it comes: what is there already is not computed again."""
-    own = folder / "config.json"
-    text = json.dumps(config, indent=2) + "\n"
-    if own.exists():
-        if own.read_text() != text:
-            raise ValueError(f"{folder} holds a profile of another model, prompts or settings: choose another folder for --out")
-    elif any(not entry.name.startswith(".") for entry in folder.glob("*")):
-        raise ValueError(f"{folder} holds other files but no profile: choose another folder for --out")
-    write_whole(own, text)
+    claim(folder, config, "profile", "a profile of another model, prompts or settings")
     for number, prompt in enumerate(prompts):
-        path = folder / "inputs" / f"{number:05d}.safetensors"
-        try:
-            row = load(path.read_bytes()) if path.exists() else None
-        except SafetensorError:  # cut short by something other than us: made again
-            row = None
-        if row is None:
-            row = measure(model, prompt, settings)
-            write_whole(path, save({key: np.asarray(value, order="C") for key, value in row.items()}))
-        yield row
+        yield kept_arrays(folder / "inputs" / f"{number:05d}.safetensors", partial(measure, model, prompt, settings))
 
 
 KINDS = ("positional", "symbolic", "mixed")

@@ -75,7 +75,8 @@ def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> E
 
 def _mean_square(x: Float[Tensor, "N c p"]) -> Float[Tensor, " N"]:
     flat = x.flatten(1)
-    return torch.linalg.vecdot(flat, flat) / flat.shape[1]
+    total: Tensor = torch.linalg.vecdot(flat, flat)
+    return total / flat.shape[1]
 
 
 @torch.no_grad()
