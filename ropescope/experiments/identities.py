@@ -54,9 +54,9 @@ def identities(seed: int, heads: int = 100) -> dict[str, Any]:
 
 
 def random_head(rng: np.random.Generator, turning: bool = True, alike: bool = False) -> Head:
-    """Query, keys and rotation of three planes and two dimensions that never turn; without turning or with equal keys if asked."""
+    """Query, keys and rotation of three planes and two still dimensions; without turning or with equal keys if asked."""
     angles = rng.uniform(0.05, 3, 3) if turning else np.zeros(3)
-    rope = Rope(8, pairing=str(rng.choice(["half", "interleaved"])), frequencies=angles.tolist())
+    rope = Rope(8, pairing="half" if rng.random() < 0.5 else "interleaved", frequencies=angles.tolist())
     keys = rng.normal(size=(1 if alike else TOKENS, 8)) * rng.choice(SIZES)
     return torch.tensor(rng.normal(size=8)), torch.tensor(keys).expand(TOKENS, 8), rope
 
@@ -69,7 +69,7 @@ def planes_error(query: Tensor, keys: Tensor, rope: Rope) -> float:
 
 
 def exclusion_principle(heads: list[Head]) -> dict[str, Any]:
-    """Both sides of theorem 1 of paper A: that it holds, that its bound is the sum over permutations, and that it is reached."""
+    """Theorem 1 of paper A: that it holds, that its bound is the sum over permutations, and that it is reached."""
     slack, off = [], []
     for head in heads:
         M = counterfactual_logits(*head)
@@ -132,7 +132,7 @@ def moved_scores(
         return found
 
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
-        return float(a @ b / (max(np.linalg.norm(a), clamp) * max(np.linalg.norm(b), clamp)))
+        return float(a @ b / (max(float(np.linalg.norm(a)), clamp) * max(float(np.linalg.norm(b)), clamp)))
 
     order = list(range(TOKENS))
     real, cosines, differences = weights(order), [], []
@@ -144,7 +144,8 @@ def moved_scores(
         differences.append(abs(before[0] - before[1]))
     exponents = np.array(differences) / np.array(TAUS)[:, None]
     alpha = np.exp(exponents - exponents.max(1, keepdims=True))
-    return np.array(cosines).T @ (alpha / alpha.sum(1, keepdims=True)).T
+    scores: np.ndarray = np.array(cosines).T @ (alpha / alpha.sum(1, keepdims=True)).T
+    return scores
 
 
 def released_code(rng: np.random.Generator, heads: int) -> dict[str, Any]:

@@ -24,7 +24,9 @@ PARTS = {
 def scoreboard(folders: Sequence[Path]) -> list[Claim]:
     """One row for each claim, from the runs in these folders or below them; "not run" where they do not hold what is needed."""
     runs = Runs(find_runs(folders))
-    return [case.row(runs) for case in CASES.values()]
+    modules = [module.__name__ for module in PARTS.values()]
+    cases = sorted(CASES.values(), key=lambda case: modules.index(case.rule.__module__))
+    return [case.row(runs) for case in cases]
 
 
 def grouped(rows: Sequence[Claim]) -> dict[str, list[Claim]]:

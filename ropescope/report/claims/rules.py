@@ -87,6 +87,11 @@ class Runs:
                 return run
         raise NotRunError(f"no run of `ropescope {command}` on the {task} task among those given")
 
+    def profiles(self) -> list[Run]:
+        """Profiled models; first the one of which most is kept, as its section of the page shows most."""
+        kept = ("closer.json", "profile.nc")
+        return sorted(self.of("profile"), key=lambda run: [not (run.folder / name).exists() for name in kept])
+
     def controlled(self, model: str) -> Run:
         """The first run of `ropescope control` on a model: "number", "letter", or "" for any language model."""
         for run in self.of("control"):
@@ -147,13 +152,13 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def claim(name: str, paper: Paper, where: str, statement: str, paper_value: str, note: str) -> Callable[[Rule], Rule]:
-    """Registers a rule. The paper's value stands here as it is said; `note` says by what the verdict is given."""
+def claim(name: str, paper: Paper, where: str, paper_value: str, note: str) -> Callable[[Rule], Rule]:
+    """Registers a rule, whose docstring is the statement it judges; `note` says by what the verdict is given."""
 
     def register(rule: Rule) -> Rule:
         if name in CASES:
             raise ValueError(f"two claims are called {name}")
-        CASES[name] = Case(name, paper, where, statement, paper_value, note, rule)
+        CASES[name] = Case(name, paper, where, " ".join((rule.__doc__ or "").split()), paper_value, note, rule)
         return rule
 
     return register
@@ -175,6 +180,11 @@ def span(values: Iterable[float], form: str = ".2f") -> str:
     known = sorted(values)
     ends = [format(known[0], form), format(known[-1], form)]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def tiny(value: float) -> str:
+    """A difference that ought to be 0."""
+    return f"{value:.0e}" if value else "0"
 
 
 def listed(numbers: Iterable[int]) -> str:
