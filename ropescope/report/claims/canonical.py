@@ -302,7 +302,7 @@ def _shape(runs: Runs, sweep: str, sign: int) -> Found:
     return Found(said, graded(bent and found["bend_p"] < 0.05, bent), run, "places")
 
 
-BENT = "At the angle half-way between failing and solved: ends against middle, and the square term of a parabola over places, p < 0.05."
+BENT = "Half-way between failing and solved: ends against middle, and the square term of a parabola over places, p < 0.05."
 
 
 @claim(
@@ -332,13 +332,13 @@ def retrieval_shape(runs: Runs) -> Found:
 def _path(runs: Runs, key: str) -> Found:
     run, trained = _trained(runs)
     path = trained["trajectories"][key]
-    said = f"length of the mean direction from {path['mean'][0]:.2f} to {path['mean'][-1]:.3f} (worst seed {path['least'][-1]:.3f})"
+    said = f"mean direction from {path['mean'][0]:.2f} to {path['mean'][-1]:.3f} (worst {path['least'][-1]:.3f})"
     return Found(
         said, graded(path["least"][-1] >= 0.95 and path["mean"][0] < 0.7, path["mean"][-1] >= 0.95), run, "trajectories"
     )
 
 
-DIRECTION = "Directions averaged; 0.95 in every seed at the end, below 0.7 at the start."
+DIRECTION = "Length of the mean of directions; 0.95 in every seed at the end, below 0.7 at the start."
 
 
 @claim(
@@ -446,7 +446,8 @@ def p_rope(runs: Runs) -> Found:
     tasks = {task: _accuracy(runs.controlled(task), change) for task in ("number", "letter")}
     run = runs.controlled("")
     before, after = (run.results["changes"][name]["measures"]["perplexity"] for name in ("nothing", change))
-    said = f"number {tasks['number']:.3f}, letter {tasks['letter']:.3f}; {run.config['model']}: perplexity {before:.1f} to {after:.1f}"
+    said = "".join(f"{task} {value:.3f}, " for task, value in tasks.items())
+    said += f"{run.config['model']}: perplexity {before:.1f} to {after:.1f}"
     return Found(said, every([*(value >= 0.99 for value in tasks.values()), after <= 1.1 * before]), run, "effects")
 
 

@@ -48,7 +48,8 @@ def correlation(runs: Runs) -> Found:
     """Positional and symbolic scores over heads are strongly negatively correlated."""
     profiles = runs.profiles()
     holds = [_excludes(run) for run in profiles]
-    said = f"r = {_pearson(profiles[0])['r']:.2f} in {_name(profiles[0])}, {span([_pearson(run)['r'] for run in profiles])} in all; "
+    values = [_pearson(run)["r"] for run in profiles]
+    said = f"r = {values[0]:.2f} in {_name(profiles[0])}, {span(values)} in all; "
     return Found(said + _but(profiles, holds), every(holds), profiles[0], "heads")
 
 

@@ -676,7 +676,9 @@ def functions_letter(runs: Runs) -> Found:
     return _explained(runs, "letter")
 
 
-REPLACED = "Accuracy when attention is replaced by the ideal in all heads of that kind at once; 0.99 at every hop count, partly at one."
+REPLACED = (
+    "Accuracy with attention replaced by the ideal in all heads of that kind at once; 0.99 at every hop count, partly at one."
+)
 
 
 def _replaced(runs: Runs, task: str, change: str) -> Found:

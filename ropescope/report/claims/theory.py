@@ -36,7 +36,7 @@ def _cases(results: Mapping[str, Any], function: str) -> list[Mapping[str, Any]]
     return [row for row in results["every_input"]["cases"] if row["function"] == function]
 
 
-EXACT = "On every input of small sizes and at every position of random sequences of the task, where one right answer exists; none wrong."
+EXACT = "Every input of small sizes, every position of random sequences of the task, where one right answer exists; none wrong."
 
 
 @claim(
@@ -80,7 +80,7 @@ def irrational(runs: Runs) -> Found:
     run, results = _theory(runs)
     rational = [row for row in _cases(results, "index") if round(row["angle"], 6) == row["angle"]]
     wrong, angles = sum(row["wrong"] for row in rational), sorted({row["angle"] for row in rational})
-    said = f"{wrong} wrong of {sum(row['valid'] for row in rational):,} inputs at rational angles {', '.join(f'{a:g}' for a in angles)}"
+    said = f"{wrong} wrong of {sum(row['valid'] for row in rational):,} inputs at angles {', '.join(f'{a:g}' for a in angles)}"
     return Found(said, graded(wrong > 0, True), run)
 
 
@@ -200,8 +200,8 @@ def index_printed(runs: Runs) -> Found:
     run, results = _theory(runs)
     bounds = results["bounds"]
     example, broken = bounds["index_example"], len(bounds["index_printed_violated_up_to_100"])
-    said = f"broken at {broken} of 99 lengths up to 100; n = {example['length']}, integer {example['back']}: gap {example['gap']:.4f}, "
-    said += f"bound {example['printed']:.4f}"
+    said = f"broken at {broken} of 99 lengths up to 100; n = {example['length']}, integer {example['back']}: "
+    said += f"gap {example['gap']:.4f}, bound {example['printed']:.4f}"
     return Found(said, graded(bounds["index_printed_violated"] == 0), run, "gaps")
 
 
@@ -306,7 +306,8 @@ def separation(runs: Runs) -> Found:
     pairs = zip(curves["length"], curves["index_largest"], strict=True)
     falls = all(gap <= 8 * math.pi**2 / (n + 1) ** 2 * (1 + ROUNDING) for n, gap in pairs)
     still = curves["retrieval_smallest_still"]
-    said = f"at {curves['length'][-1]:,} tokens Index {curves['index_largest'][-1]:.0e} at most, Retrieval {still[-1]:.2f} at least"
+    most, least = curves["index_largest"][-1], still[-1]
+    said = f"at {curves['length'][-1]:,} tokens Index at most {most:.0e}, Retrieval at least {least:.2f}"
     return Found(said, graded(falls and min(still) >= max(still) * (1 - ROUNDING), falls or min(still) > 0), run, "gaps")
 
 
