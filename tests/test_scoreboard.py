@@ -1,4 +1,4 @@
-"""The scoreboard has a row for every claim, each verdict hangs on numbers of runs, and nothing is said where there is no run."""
+"""The scoreboard has a row for every claim, every verdict hangs on numbers of runs, and without runs nothing is said."""
 
 import copy
 import json
@@ -13,7 +13,6 @@ from safetensors.numpy import load_file, save_file
 
 from ropescope.models.gptj import GPTJ, GPTJConfig
 from ropescope.report.claims import multihop
-from ropescope.report.claims.chat import PAPER
 from ropescope.report.claims.rules import CASES, VERDICTS, Runs
 from ropescope.report.scoreboard import Claim, counted, grouped, markdown, scoreboard
 from ropescope.runs import Run, find_runs
@@ -23,8 +22,8 @@ RESULTS = ROOT / "results"
 
 CLAIMS = {
     "scores, shares, exclusion, planes, flaw and cost of the released code": """
-        A-3-additive A-3-equal-keys A-3-no-positions A-3-one-pass A-3-blocks A-T1-exclusion A-T1-exact B-code-clamp B-I-score-cost
-        A-4-slow-planes A-4-fast-planes A-4-fastest-planes ours-1-shares ours-1-shares-and-scores""",
+        A-3-additive A-3-equal-keys A-3-no-positions A-3-one-pass A-3-blocks A-T1-exclusion A-T1-exact B-code-clamp
+        B-I-score-cost A-4-slow-planes A-4-fast-planes A-4-fastest-planes ours-1-shares ours-1-shares-and-scores""",
     "questions of reviewers": """
         ours-1-cost ours-1-temperature ours-1-permutations ours-1-block-size ours-1-right-answers ours-1-by-input""",
     "number and letter: setting and learning": """
@@ -85,11 +84,11 @@ def test_rows_are_filled(rows):
     for row in rows:
         assert row.verdict in VERDICTS
         assert row.paper in ("A", "B", "ours")
-        assert row.where and row.statement.endswith(".") and row.paper_value and row.note.endswith("."), row
-        if row.verdict != "not run":
-            assert row.ours and row.run in names, row
+        assert all((row.where, row.statement.endswith("."), row.paper_value, row.note.endswith("."))), row
+        if row.verdict == "not run":
+            assert not any((row.ours, row.run, row.chart)), row
         else:
-            assert not row.ours and not row.run and not row.chart, row
+            assert all((row.ours, row.run in names)), row
 
 
 def test_only_chat_models_have_not_been_run(rows):
@@ -144,8 +143,8 @@ def test_parameters_are_counted_as_the_model_has_them(runs):
     assert multihop.parameter_count(config, 136) == sum(p.numel() for p in GPTJ(sizes).parameters())
 
 
-# Doctored runs: (claim, verdict that the doctored numbers must give, edits). An edit is (runs, path in the results, value); a path
-# may begin with "config" or with the name of a file beside the summary. Runs may be named with a star.
+# Doctored runs: (claim, verdict that the doctored numbers must give, edits). An edit is (runs, path in the results, value); a
+# path may begin with "config" or with the name of a file beside the summary. Runs may be named with a star.
 SMOL, SMOL_CONTROL = "profile-smollm2-135m", "control-smollm2"
 BINDING = "8 pairs: log probability"
 
@@ -408,31 +407,41 @@ def test_every_verdict_has_been_seen_to_change():
 
 
 # Chat models
+LENGTHS = (12, 16, 32, 64, 100, 300)
+PAPER = {
+    "GPT 5.4": ((0.98, 0.87, 0.45, 0.14, 0.08, 0.06), (0.96, 0.98, 0.99, 0.98, 0.85, 0.40)),
+    "GPT 5.5": ((0.55, 0.56, 0.23, 0.12, 0.07, 0.04), (0.87, 0.95, 0.96, 0.84, 0.66, 0.50)),
+    "Claude Sonnet 3.7": ((0.40, 0.34, 0.15, 0.08, 0.06, 0.05), (0.92, 0.89, 0.88, 0.87, 0.86, 0.80)),
+}
+"""Number and letter, from appendix H."""
 
 
-def asked(means: dict[str, dict[int, tuple[float, float]]], shape: str = "means") -> Runs:
-    """A run of chat models with these means, number and letter by length."""
-
-    def told(curve: dict[int, float]) -> object:
-        if shape == "rows":
-            return [{"length": n, "mean": mean, "sd": 0.0} for n, mean in curve.items()]
-        return {str(n): mean if shape == "means" else {"mean": mean, "sd": 0.0} for n, mean in curve.items()}
-
-    results = {
-        model: {task: told({n: pair[k] for n, pair in table.items()}) for k, task in enumerate(("number", "letter"))}
-        for model, table in means.items()
+def asked(means: dict, hops: int = 1, lengths: tuple = LENGTHS) -> Runs:
+    """Runs of `ropescope llm`, one for each model, with these means."""
+    paper = {
+        "lengths": list(LENGTHS),
+        "accuracy": {name: dict(zip(("number", "letter"), two, strict=True)) for name, two in PAPER.items()},
     }
-    return Runs([Run(Path("llm"), {"command": "llm", "config": {}, "results": {"models": results}, "sha256": {}})])
+    found = []
+    for name, two in means.items():
+        accuracy = {
+            task: {str(n): {"mean": mean} for n, mean in zip(LENGTHS, row, strict=True) if n in lengths}
+            for task, row in zip(("number", "letter"), two, strict=True)
+        }
+        config = {"model": {"source": f"maker/{name.lower().replace(' ', '-')}"}, "hops": hops}
+        summary = {"command": "llm", "config": config, "results": {"accuracy": accuracy, "paper": paper}, "sha256": {}}
+        found.append(Run(Path(f"llm-{name}"), summary))
+    return Runs(found)
 
 
 CHAT = [claim for claim in CASES if claim.startswith("B-6-")]
 
 
-@pytest.mark.parametrize("shape", ["means", "details", "rows"])
-def test_the_papers_own_numbers_bear_out_what_it_says_of_chat_models(shape):
+def test_the_papers_own_numbers_bear_out_what_it_says_of_chat_models():
     for claim in CHAT:
-        row = CASES[claim].row(asked(PAPER, shape))
-        assert (row.verdict, row.run) == ("reproduced", "llm"), row
+        row = CASES[claim].row(asked(PAPER))
+        assert row.verdict == "reproduced", row
+        assert (row.run[:4], row.chart) == ("llm-", "accuracy")
 
 
 @pytest.mark.parametrize(
@@ -449,16 +458,20 @@ def test_the_papers_own_numbers_bear_out_what_it_says_of_chat_models(shape):
     ],
 )
 def test_other_answers_of_chat_models_give_another_verdict(claim, model, length, pair, expected):
-    changed = {
-        name: {n: pair if (name, n) == (model, length) else old for n, old in table.items()} for name, table in PAPER.items()
-    }
+    at = LENGTHS.index(length)
+    changed = {**PAPER, model: [(*row[:at], value, *row[at + 1 :]) for row, value in zip(PAPER[model], pair, strict=True)]}
     assert CASES[claim].row(asked(changed)).verdict == expected
 
 
 def test_other_chat_models_are_judged_by_the_claim_and_not_by_the_table():
-    other = asked({"somebody's model": PAPER["GPT 5.4"]})
+    other = asked({"Somebody": PAPER["GPT 5.4"]})
     assert CASES["B-6-letter-100"].row(other).verdict == "reproduced"
     assert CASES["B-6-gpt-5.4"].row(other).verdict == "not run"
+
+
+def test_chat_models_asked_something_else_are_not_judged():
+    for runs in (asked(PAPER, hops=2), asked(PAPER, lengths=(12,))):
+        assert CASES["B-6-number-32"].row(runs).verdict == "not run"
 
 
 # Words
@@ -468,8 +481,12 @@ def test_markdown_holds_every_row_in_one_line(rows):
     text = markdown(rows)
     for row in rows:
         (line,) = [line for line in text.splitlines() if line.startswith(f"| `{row.claim}` |")]
-        assert line.count(" | ") == 6 and f"**{row.verdict}**" in line
-    assert "|\\|" not in markdown([Claim("A-T2", "A", "a|b", "c\nd", "e", "f", "not", "g", "h", "i")]).replace("a\\|b", "")
+        assert line.count(" | ") == 6
+        assert f"**{row.verdict}**" in line
+
+
+def test_no_text_leaves_its_cell():
+    assert "| A, a\\|b | e | f |" in markdown([Claim("A-T2", "A", "a|b", "c\nd", "e", "f", "not", "g", "h", "i")])
 
 
 def test_the_page_of_the_docs_is_that_of_the_recorded_runs(rows):

@@ -61,8 +61,7 @@ def no_positions(runs: Runs) -> Found:
 
 def _pure(run: Run, found: Mapping[str, float], score: str, share: str) -> Found:
     least = min(found["smallest_score"], found["smallest_share"])
-    off = [tiny(1 - found[key]) for key in ("smallest_score", "smallest_share")]
-    said = f"{score} score 1 within {off[0]}, {share} share within {off[1]}"
+    said = f"{score} score and {share} share 1 within {tiny(1 - least)}"
     return Found(said, graded(least >= 1 - ROUNDING), run)
 
 
