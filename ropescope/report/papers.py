@@ -32,6 +32,7 @@ class Panel:
 
     letter: str
     title: str
+    reading: str
     draw: Draw
 
 
@@ -42,6 +43,8 @@ class Layout:
     name: str
     title: str
     panels: tuple[Panel, ...]
+    across: bool = False
+    """panels from left to right instead of downwards"""
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,15 @@ def figures(runs: Runs) -> Figures:
 
 
 def _lettered(panel: Panel, chart: Chart) -> Chart:
-    title = alt.TitleParams(f"{panel.letter}   {panel.title}", anchor="start", fontSize=16, offset=10)
-    return alt.vconcat(chart).resolve_scale(**APART).properties(title=title)
+    title = f"{panel.letter}\N{EN SPACE}{panel.title}" if panel.letter else panel.title
+    heading = alt.TitleParams(title, subtitle=panel.reading, anchor="start", frame="group", fontSize=16, offset=10)
+    return alt.vconcat(chart).resolve_scale(**APART).properties(title=heading)
 
 
 def _figure(layout: Layout, parts: list[Chart], names: list[str]) -> Chart:
     heading = alt.TitleParams(layout.title, subtitle=f"from {', '.join(names)}", anchor="start", fontSize=18, offset=16)
-    figure = alt.vconcat(*parts, spacing=36).resolve_scale(**APART).properties(title=heading)
+    joined = alt.hconcat(*parts, spacing=36) if layout.across else alt.vconcat(*parts, spacing=36)
+    figure = joined.resolve_scale(**APART).properties(title=heading)
     return figure.configure_legend(labelLimit=400).configure_axis(labelLimit=320)
 
 
@@ -124,10 +129,10 @@ def bare(chart: Chart, title: str | None = None) -> Chart:
     return part
 
 
-def _beside(charts: Mapping[str, Chart], **size: int) -> Chart:
-    """Number and letter side by side."""
-    parts = [bare(chart, f"{task} task") for task, chart in charts.items()]
-    return alt.hconcat(*(part.properties(**size) if size else part for part in parts), spacing=30).resolve_scale(**APART)
+def _beside(charts: Mapping[str, Chart], one_legend: bool = False) -> Chart:
+    """Number and letter side by side, with a legend each or one for both."""
+    parts = alt.hconcat(*(bare(chart, f"{task} task") for task, chart in charts.items()), spacing=30)
+    return parts.resolve_scale(**(dict.fromkeys(APART, "shared") if one_legend else APART))
 
 
 # Paper A, section 5
@@ -208,12 +213,32 @@ def _trained(runs: Runs) -> dict[str, Trained]:
     return chosen
 
 
-def _over_steps(draw: Callable[[Trained], Chart], **size: int) -> Draw:
+def _over_steps(draw: Callable[[Trained], Chart]) -> Draw:
+    """Number and letter side by side from the histories of their training."""
+
     def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
         found = _trained(runs)
-        return _beside({task: draw(one) for task, one in found.items()}, **size), [one.run for one in found.values()]
+        return _beside({task: draw(one) for task, one in found.items()}), [one.run for one in found.values()]
 
     return panel
+
+
+def _some_layers(one: Trained) -> Chart:
+    """Scores of four layers: the first, and those that became pure first and last."""
+    layers = dynamics.telling_layers(one.said)
+    return dynamics.scores_chart(one.history, [*layers[:3], layers[-1]] if len(layers) > 4 else layers)
+
+
+def _pure_heads(one: Trained) -> Chart:
+    return dynamics.purity_charts(one.history, one.said)[0]
+
+
+def _pure_steps(one: Trained) -> Chart:
+    return dynamics.purity_charts(one.history, one.said)[1]
+
+
+def _used_planes(task: str, run: Run) -> Chart:
+    return mechanisms.planes_chart(task, run.results[task]).properties(width=480)
 
 
 def _layers(task: str) -> Draw:
@@ -224,12 +249,12 @@ def _layers(task: str) -> Draw:
     return panel
 
 
-def _of_tasks(command: str, draw: Callable[[str, Run], Chart]) -> Draw:
+def _of_tasks(command: str, draw: Callable[[str, Run], Chart], one_legend: bool = False) -> Draw:
     """Number and letter side by side from the results of a command."""
 
     def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
         found = {task: runs.of_task(command, task) for task in TASKS}
-        return _beside({task: draw(task, run) for task, run in found.items()}), list(found.values())
+        return _beside({task: draw(task, run) for task, run in found.items()}, one_legend), list(found.values())
 
     return panel
 
@@ -293,95 +318,131 @@ def _table(values: Sequence[Mapping[str, str]], columns: list[str]) -> Chart:
     )
 
 
+GAMMA = "pure: one score at least 1 - gamma, the other at most gamma; solid gamma 0.1, dotted 0.05"
+LOOKS = "squares: the path; text: what the read-out says there; lines: the largest weight of each node; right: the ideal"
 LAYOUTS = (
     Layout(
         "A-section-4-heads",
         "Paper A, section 4: heads of a language model",
         (
-            Panel("A", "Every head in the positional-symbolic plane", _profile(profile.heads_chart)),
-            Panel("B", "Scores layer by head", _profile(profile.heat_map_chart)),
-            Panel("C", "Scores over depth", _profile(profile.depth_chart)),
+            Panel("A", "Every head in the positional-symbolic plane", "means over prompts", _profile(profile.heads_chart)),
+            Panel(
+                "B", "Scores layer by head", "right: blue leans to places, orange to things", _profile(profile.heat_map_chart)
+            ),
+            Panel(
+                "C",
+                "Scores over depth",
+                "medians over the heads of a layer, with the middle half of them; dashed: medians of both halves of layers",
+                _profile(profile.depth_chart),
+            ),
         ),
     ),
     Layout(
         "A-section-4-frequencies",
         "Paper A, section 4: behaviour follows frequency",
         (
-            Panel("A", "Scores of each plane alone, every head", _planes(profile.planes_of_heads_chart)),
-            Panel("B", "Mean over heads", _profile(profile.planes_chart)),
-            Panel("C", "Logit norm by frequency", _planes(profile.norms_chart)),
+            Panel(
+                "A",
+                "Scores of each plane alone, every head",
+                "fast planes left, slow ones right; blue heads lean to places, orange ones to things",
+                _planes(profile.planes_of_heads_chart),
+            ),
+            Panel("B", "Mean over heads", "bands: 95 % intervals, layers drawn anew", _profile(profile.planes_chart)),
+            Panel("C", "Logit norm by frequency", "as a share of the head's largest", _planes(profile.norms_chart)),
         ),
     ),
     Layout(
         "A-section-4-swaps",
         "Paper A, section 4: three heads closer",
         (
-            Panel("A", "Attention before and after swaps", _closer("traces", profile.trace_chart)),
-            Panel("B", "Where heads land as planes are added", _closer("path", profile.path_chart)),
+            Panel(
+                "A",
+                "Attention before and after swaps",
+                "bars: weight at each place; black ticks: before the swap",
+                _closer("traces", profile.trace_chart),
+            ),
+            Panel(
+                "B",
+                "Where heads land as planes are added",
+                "planes with the largest logit norm come first",
+                _closer("path", profile.path_chart),
+            ),
         ),
     ),
     Layout(
         "A-figure-2",
         "Paper A, figure 2: which angle learns which task",
         (
-            Panel("A", "Tension between places and things", _angles(0)),
-            Panel("B", "Mixing: partial induction", _angles(1)),
+            Panel("A", "Tension between places and things", "means over seeds, from lowest to highest", _angles(0)),
+            Panel("B", "Mixing: partial induction", "means over seeds, from lowest to highest", _angles(1)),
         ),
+        across=True,
     ),
     Layout(
         "A-figure-3",
         "Paper A, figure 3: shapes and trajectories",
         (
-            Panel("A", "Accuracy by place with the wrong plane", _places),
-            Panel("B", "Queries and keys over training, Index", _trajectories),
-            Panel("C", "Queries and keys of heads of a language model", _closer("geometry", profile.geometry_chart)),
+            Panel("A", "Accuracy by place with the wrong plane", "every angle that neither fails nor solves", _places),
+            Panel("B", "Queries and keys over training, Index", "left and middle: one seed, dots at the end", _trajectories),
+            Panel(
+                "C",
+                "Queries and keys of heads of a language model",
+                "each head in its plane of largest logits; circles: keys, black: the last query, scaled",
+                _closer("geometry", profile.geometry_chart),
+            ),
         ),
     ),
     Layout(
         "B-figure-2",
         "Paper B, figure 2: learning the number and letter tasks",
         (
-            Panel("A", "Accuracy per hop count", _over_steps(lambda one: dynamics.accuracy_chart(one.history), width=560)),
             Panel(
-                "B",
-                "Scores and entropy of some layers",
-                _over_steps(lambda one: dynamics.scores_chart(one.history, dynamics.telling_layers(one.said))),
+                "A",
+                "Accuracy per hop count",
+                "dashed: mean of |positional - symbolic| over heads",
+                _over_steps(lambda one: dynamics.accuracy_chart(one.history)),
             ),
-            Panel("C", "Pure heads", _over_steps(lambda one: dynamics.purity_charts(one.history, one.said)[0], width=560)),
+            Panel("B", "Scores of some layers", "over training steps; dashed: entropy of attention", _over_steps(_some_layers)),
+            Panel("C", "Pure heads", GAMMA, _over_steps(_pure_heads)),
         ),
     ),
     Layout(
         "B-figure-3",
         "Paper B, figure 3: one input, layer by layer",
-        (Panel("A", "Number task", _example("number")), Panel("B", "Letter task", _example("letter"))),
+        (Panel("A", "Number task", LOOKS, _example("number")), Panel("B", "Letter task", LOOKS, _example("letter"))),
     ),
     Layout(
         "B-figure-5",
         "Paper B, figure 5: discrepancy and length",
         (
-            Panel("A", "Gap of the right key over length", _gaps),
-            Panel("B", "Accuracy beyond the length of training", _of_tasks("generalise", _length)),
+            Panel(
+                "A",
+                "Lead of the right key over length",
+                "black: median and 5 to 95 % of the task's own inputs; pink: lengths at which the printed bound is broken",
+                _gaps,
+            ),
+            Panel(
+                "B",
+                "Accuracy beyond the length of training",
+                "means over seeds of test data; predictions come from inputs of training length",
+                _of_tasks("generalise", _length, one_legend=True),
+            ),
         ),
     ),
     Layout(
         "B-figure-6",
         "Paper B, figure 6: scores of every layer over training",
-        (Panel("A", "Number task", _layers("number")), Panel("B", "Letter task", _layers("letter"))),
+        (
+            Panel("A", "Number task", "over training steps; dashed: entropy of attention", _layers("number")),
+            Panel("B", "Letter task", "over training steps; dashed: entropy of attention", _layers("letter")),
+        ),
     ),
     Layout(
         "B-figure-7",
         "Paper B, figure 7: when heads become pure",
         (
-            Panel(
-                "A",
-                "Number of pure heads",
-                _over_steps(lambda one: dynamics.purity_charts(one.history, one.said)[0], width=560),
-            ),
-            Panel(
-                "B",
-                "Step from which heads stayed pure",
-                _over_steps(lambda one: dynamics.purity_charts(one.history, one.said)[1], width=560),
-            ),
+            Panel("A", "Number of pure heads", GAMMA, _over_steps(_pure_heads)),
+            Panel("B", "Step from which heads stayed pure", "those that are pure at the end", _over_steps(_pure_steps)),
         ),
     ),
     Layout(
@@ -389,18 +450,24 @@ LAYOUTS = (
         "Paper B, figure 8: which planes heads use",
         (
             Panel(
-                "A",
+                "",
                 "Share of each plane in the spread of logits",
-                _of_tasks(
-                    "mechanisms", lambda task, run: mechanisms.planes_chart(task, run.results[task]).properties(width=480)
-                ),
+                "last query, mean over inputs; orange: mean plane by variance, blue: the paper's",
+                _of_tasks("mechanisms", _used_planes),
             ),
         ),
     ),
     Layout(
         "B-table-1",
         "Paper B, table 1: mean plane of each layer",
-        (Panel("1", "Plane ids count from 1, the fastest", _table_1),),
+        (
+            Panel(
+                "",
+                "Plane ids count from 1, the fastest",
+                "where the paper gives a range for several layers (37 to 39, 37 to 42), its middle",
+                _table_1,
+            ),
+        ),
     ),
 )
-"""Figures of which we know what they show; figures 1 and 4 to 8 of paper A and 1 and 4 of paper B are not described to us."""
+"""Figures of which we know what they show; of other numbers we do not."""
