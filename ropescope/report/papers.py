@@ -125,7 +125,7 @@ def bare(chart: Chart, title: str | None = None) -> Chart:
     """A chart as part of another: without settings for the whole, and under a short title or none instead of its own."""
     part = chart.copy(deep=False)
     part.config = alt.Undefined
-    part.title = alt.Undefined if title is None else alt.TitleParams(title, anchor="start", fontSize=13)
+    part.title = alt.Undefined if title is None else alt.TitleParams(title, anchor="start", frame="group", fontSize=13)
     return part
 
 
