@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...runs import Run
-from .rules import Found, NotRunError, Runs, claim, every, graded, span
+from .rules import Found, NotRunError, Runs, claim, every, graded, many, span
 
 OTHERS = "Other models than the paper's, 24 sentences instead of up to 256."
 FAMILIES = ("gemma", "qwen", "llama")
@@ -21,7 +21,7 @@ def _name(run: Run) -> str:
 def _but(profiles: Sequence[Run], holds: Sequence[bool]) -> str:
     """In how many profiles something holds, and where not."""
     not_in = [_name(run) for run, good in zip(profiles, holds, strict=True) if not good]
-    return f"in {sum(holds)} of {len(holds)} profiles" + (f", not in {', '.join(not_in)}" if not_in else "")
+    return f"in {sum(holds)} of {many(holds)}" + (f", not in {', '.join(not_in)}" if not_in else "")
 
 
 def _pearson(run: Run) -> Mapping[str, float]:
@@ -183,9 +183,7 @@ def diagonal(runs: Runs) -> Found:
     """The diagonal of M gives the model's own attention."""
     profiles = runs.profiles()
     errors = [run.results["worst_check_error"] for run in profiles]
-    return Found(
-        f"{span(errors, '.0e')} in {len(profiles)} profiles", every(error <= 1e-4 for error in errors), profiles[0], "heads"
-    )
+    return Found(f"{span(errors, '.0e')} in {many(profiles)}", every(error <= 1e-4 for error in errors), profiles[0], "heads")
 
 
 @claim(

@@ -429,7 +429,8 @@ def heads_needed(runs: Runs) -> Found:
     changes, heads = found["changes"], found["layers"]["positional"]
     single = min(value for n in heads for value in changes[f"L{n} out"])
     hops = len(changes["none"])
-    several = [(n, changes[f"{side} {n} positional out"]) for side in ("first", "last") for n in range(2, len(heads) + 1)]
+    groups = [(n, f"{side} {n} positional out") for side in ("first", "last") for n in range(2, len(heads) + 1)]
+    several = [(n, changes[name]) for n, name in groups if name in changes]
     # As many hops as heads are left must survive, longer paths must fail.
     follows = all(
         (accuracy >= 0.9) == (hop <= len(heads) - n) for n, row in several for hop, accuracy in enumerate(row, start=1)

@@ -144,8 +144,9 @@ class Case:
             found = self.rule(runs)
         except NotRunError as reason:
             return Claim(*told, "", "not run", f"{str(reason)[0].upper()}{str(reason)[1:]}.", "", "")
-        except KeyError as missing:
-            return Claim(*told, "", "not run", f"The runs given hold no {missing}: they are older or smaller.", "", "")
+        except (LookupError, ValueError, TypeError, ArithmeticError) as missing:  # runs of other sizes, or older ones
+            why = f"Cannot be judged from the runs given, which are older or smaller ({type(missing).__name__}: {missing})."
+            return Claim(*told, "", "not run", why, "", "")
         return Claim(*told, found.ours, found.verdict, self.note, found.run.name, found.chart)
 
 
@@ -170,8 +171,10 @@ def graded(whole: bool, part: bool = False) -> Verdict:
 
 
 def every(holds: Iterable[bool]) -> Verdict:
-    """Reproduced if it holds in all cases, partly if in some."""
+    """Reproduced if it holds in all cases, partly if in some; there must be some."""
     cases = list(holds)
+    if not cases:
+        raise NotRunError("the runs given hold no case of it")
     return graded(all(cases), any(cases))
 
 
@@ -180,6 +183,11 @@ def span(values: Iterable[float], form: str = ".2f") -> str:
     known = sorted(values)
     ends = [format(known[0], form), format(known[-1], form)]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def many(profiles: Sequence[object]) -> str:
+    """How many profiles there are."""
+    return f"{len(profiles)} profile{'' if len(profiles) == 1 else 's'}"
 
 
 def tiny(value: float) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...runs import Run
-from .rules import Found, NotRunError, Runs, claim, every, graded, span, tiny
+from .rules import Found, NotRunError, Runs, claim, every, graded, many, span, tiny
 
 ROUNDING = 1e-9
 """What double precision may lose."""
@@ -174,7 +174,7 @@ def _band(stats: Stats, band: str) -> Mapping[str, Any]:
 
 def _band_said(profiles: list[Run], band: str) -> str:
     both = {score: [_band(run.results, band)[score]["mean"] for run in profiles] for score in ("positional", "symbolic")}
-    return f"positional {span(both['positional'])}, symbolic {span(both['symbolic'])} over {len(profiles)} profiles"
+    return f"positional {span(both['positional'])}, symbolic {span(both['symbolic'])} over {many(profiles)}"
 
 
 @claim(
@@ -252,7 +252,7 @@ def shares_and_scores(runs: Runs) -> Found:
     """Shares, which need neither swaps nor a temperature, order heads as the scores do."""
     profiles = runs.profiles()
     ranks = [run.results["shares"]["spearman"]["r"] for run in profiles]
-    said = f"rank correlation {span(ranks)} over {len(profiles)} profiles"
+    said = f"rank correlation {span(ranks)} over {many(profiles)}"
     return Found(said, every(rank >= 0.8 for rank in ranks), profiles[0], "heads")
 
 
@@ -266,7 +266,7 @@ def _ways(runs: Runs, pick: Any, label: str, chart: str = "sensitivity") -> Foun
     known = [part["spearman"] for part in parts if part["spearman"] is not None]
     moved = [part["mean_absolute_difference"] for part in parts]
     order, values = all(rank >= 0.8 for rank in known), all(value <= 0.1 for value in moved)
-    said = f"rank correlation {span(known)}, moved by {span(moved)} on average over {len(profiles)} profiles"
+    said = f"rank correlation {span(known)}, moved by {span(moved)} on average over {many(profiles)}"
     return Found(said, graded(order and values, order or values), profiles[0], chart)
 
 
@@ -346,5 +346,5 @@ def by_input(runs: Runs) -> Found:
     profiles = runs.profiles()
     both = [run.results["over_inputs"]["heads_of_both_kinds"] for run in profiles]
     heads = [len(run.results["layer"]) * len(run.results["head"]) for run in profiles]
-    said = f"{span(both, 'd')} heads of a model, {sum(both)} of {sum(heads):,} in {len(profiles)} profiles"
+    said = f"{span(both, 'd')} heads of a model, {sum(both)} of {sum(heads):,} in {many(profiles)}"
     return Found(said, every(count > 0 for count in both), profiles[0], "heads")
