@@ -282,7 +282,7 @@ def theory(
     from .report import theory as figures
 
     folder = runs.new_folder(out)
-    results = dict(_progress(experiment(inputs, longest, draws, seed), 8, "theory"))
+    results = dict(_progress(experiment(inputs, longest, draws, seed), 9, "theory"))
     files = figures.write_figures(results, folder)
     runs.write_whole(folder / "curves.json", json.dumps(results.pop("curves")) + "\n")
     config = {"inputs": inputs, "longest": longest, "draws": draws, "seed": seed}

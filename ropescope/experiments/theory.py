@@ -38,6 +38,7 @@ from ..theory import (
     retrieval_extremes,
     search_planes,
 )
+from .identities import identities
 
 INDEX_ANGLE, RETRIEVAL_ANGLE = 0.8, 0.0027
 NUMBER, LETTER = NumberTask(), LetterTask()
@@ -109,6 +110,7 @@ def theory(inputs: int, longest: int, draws: int, seed: int) -> Iterator[tuple[s
             f"inputs and draws must be at least 1 and longest at least 100, not {inputs}, {draws} and {longest}: "
             f"figure 5A goes up to 100"
         )
+    yield "identities", identities(seed)
     yield "every_input", every_input()
     yield "random_inputs", random_inputs(inputs, seed)
     yield "scores", scores(seed, min(inputs, 2000))

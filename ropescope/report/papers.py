@@ -1,0 +1,473 @@
+"""Figures in the layout of both papers, lettered panels and all, from run folders: as SVG and PNG for a talk or a text.
+
+Figures that are known to us by their number bear it; those of paper A's section 4 are named after what they show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from ..runs import Run, find_runs, read_profile, write_whole
+from . import canonical, dynamics, generalise, mechanisms, profile, theory
+from .charts import Chart
+from .claims.rules import NotRunError, Runs, Trained
+
+TASKS = ("number", "letter")
+
+
+Draw = Callable[[Runs], tuple[Chart, Sequence[Run]]]
+"""Draws a panel; returns the runs it comes from, too."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A lettered part of a figure: what it shows, and how it is drawn from the runs at hand."""
+
+    letter: str
+    title: str
+    reading: str
+    draw: Draw
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A figure of a paper: its panels from top to bottom."""
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    across: bool = False
+    """panels from left to right instead of downwards"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was drawn, and what was not for want of runs: figure and panel, with the reason."""
+
+    charts: Mapping[str, Chart]
+    left_out: Mapping[str, str]
+
+
+def paper_figures(folders: Sequence[Path], out: Path) -> list[str]:
+    """Write all figures that the runs in the folders allow; returns the names of the files.
+
+    `left-out.txt` names the figures and panels for which there was no run, if any.
+    """
+    drawn = figures(Runs(find_runs(folders)))
+    files = [file for name, chart in drawn.charts.items() for file in _write(chart, out, name)]
+    if drawn.left_out:
+        write_whole(out / "left-out.txt", "".join(f"{name}: {why}\n" for name, why in drawn.left_out.items()))
+        files.append("left-out.txt")
+    return files
+
+
+def _write(chart: Chart, folder: Path, name: str) -> list[str]:
+    """As SVG, and as PNG made from that: drawing is what takes time."""
+    vector = StringIO()
+    chart.save(vector, format="svg")
+    write_whole(folder / f"{name}.svg", vector.getvalue())
+    write_whole(folder / f"{name}.png", vl_convert.svg_to_png(vector.getvalue(), scale=1.5))
+    return [f"{name}.svg", f"{name}.png"]
+
+
+def figures(runs: Runs) -> Figures:
+    """Every figure by name; panels without runs are left out, and figures without panels."""
+    charts: dict[str, Chart] = {}
+    left_out: dict[str, str] = {}
+    for layout in LAYOUTS:
+        parts, used, reasons = [], [], {}
+        for panel in layout.panels:
+            try:
+                chart, sources = panel.draw(runs)
+            except NotRunError as reason:
+                reasons[f"{layout.name}, panel {panel.letter}"] = str(reason)
+            else:
+                parts.append(_lettered(panel, chart))
+                used += [run.name for run in sources]
+        if parts:
+            charts[layout.name] = _figure(layout, parts, list(dict.fromkeys(used)))
+            left_out |= reasons
+        else:
+            left_out[layout.name] = "; ".join(dict.fromkeys(reasons.values()))
+    return Figures(charts, left_out)
+
+
+def _lettered(panel: Panel, chart: Chart) -> Chart:
+    title = f"{panel.letter}\N{EN SPACE}{panel.title}" if panel.letter else panel.title
+    heading = alt.TitleParams(title, subtitle=panel.reading, anchor="start", frame="group", fontSize=16, offset=10)
+    return alt.vconcat(chart).resolve_scale(**APART).properties(title=heading)
+
+
+def _figure(layout: Layout, parts: list[Chart], names: list[str]) -> Chart:
+    heading = alt.TitleParams(layout.title, subtitle=f"from {', '.join(names)}", anchor="start", fontSize=18, offset=16)
+    joined = alt.hconcat(*parts, spacing=36) if layout.across else alt.vconcat(*parts, spacing=36)
+    figure = joined.resolve_scale(**APART).properties(title=heading)
+    return figure.configure_legend(labelLimit=400).configure_axis(labelLimit=320)
+
+
+APART: dict[str, Any] = {
+    "color": "independent",
+    "strokeDash": "independent",
+    "shape": "independent",
+    "strokeWidth": "independent",
+}
+"""Panels have scales of their own."""
+
+
+def bare(chart: Chart, title: str | None = None) -> Chart:
+    """A chart as part of another: without settings for the whole, and under a short title or none instead of its own."""
+    part = chart.copy(deep=False)
+    part.config = alt.Undefined
+    part.title = alt.Undefined if title is None else alt.TitleParams(title, anchor="start", frame="group", fontSize=13)
+    return part
+
+
+def _beside(charts: Mapping[str, Chart], one_legend: bool = False) -> Chart:
+    """Number and letter side by side, with a legend each or one for both."""
+    parts = alt.hconcat(*(bare(chart, f"{task} task") for task, chart in charts.items()), spacing=30)
+    return parts.resolve_scale(**(dict.fromkeys(APART, "shared") if one_legend else APART))
+
+
+# Paper A, section 5
+
+
+def _canonical(runs: Runs) -> tuple[Run, Mapping[str, Any], dict[str, Any]]:
+    run = runs.one("canonical")
+    return run, run.results, {**run.config, **run.config["training"]}
+
+
+def _angles(side: int) -> Draw:
+    def draw(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        run, results, about = _canonical(runs)
+        return canonical.angle_figure(results["trained"], about).hconcat[side], [run]
+
+    return draw
+
+
+def _places(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+    run, results, about = _canonical(runs)
+    columns = canonical.place_figure(results, about).hconcat
+    return alt.hconcat(*(column.vconcat[0] for column in columns), spacing=36).resolve_scale(**APART), [run]
+
+
+def _trajectories(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+    run, results, about = _canonical(runs)
+    return bare(canonical.trajectory_figure(results["trained"]["trajectories"], about)), [run]
+
+
+# Paper A, section 4
+
+
+def _profile(draw: Callable[[Mapping[str, Any], str], Chart]) -> Draw:
+    """A panel from the statistics of the profile of which most is kept."""
+
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        run = runs.profiles()[0]
+        return bare(draw(run.results, run.name)), [run]
+
+    return panel
+
+
+def _planes(draw: Callable[[Any, Mapping[str, Any], str], Chart]) -> Draw:
+    """A panel that needs every plane of every head."""
+
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        run = runs.profiles()[0]
+        if not (run.folder / "profile.nc").exists():
+            raise NotRunError("no profile with its dataset (profile.nc) among the runs given")
+        return bare(draw(read_profile(run.folder / "profile.nc"), run.results, run.name)), [run]
+
+    return panel
+
+
+def _closer(kind: str, draw: Callable[[Any, str], Chart]) -> Draw:
+    """A panel on three heads looked at closer."""
+
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        run = runs.profiles()[0]
+        found = run.read("closer.json")
+        if not found or kind not in found:
+            raise NotRunError("no profile with single heads looked at closer among the runs given")
+        return bare(draw(found[kind], run.name)), [run]
+
+    return panel
+
+
+# Paper B
+
+
+def _trained(runs: Runs) -> dict[str, Trained]:
+    """One training run for each task: of the seed whose mechanisms are recorded, else the first."""
+    chosen = {}
+    for task in TASKS:
+        found = runs.trained(task)
+        looked_at = {run.config[task]["seed"] for run in runs.all if run.command == "mechanisms" and task in run.config}
+        chosen[task] = next((one for one in found if one.seed in looked_at), found[0])
+    return chosen
+
+
+def _over_steps(draw: Callable[[Trained], Chart]) -> Draw:
+    """Number and letter side by side from the histories of their training."""
+
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        found = _trained(runs)
+        return _beside({task: draw(one) for task, one in found.items()}), [one.run for one in found.values()]
+
+    return panel
+
+
+def _some_layers(one: Trained) -> Chart:
+    """Scores of four layers: the first, and those that became pure first and last."""
+    layers = dynamics.telling_layers(one.said)
+    return dynamics.scores_chart(one.history, [*layers[:3], layers[-1]] if len(layers) > 4 else layers)
+
+
+def _pure_heads(one: Trained) -> Chart:
+    return dynamics.purity_charts(one.history, one.said)[0]
+
+
+def _pure_steps(one: Trained) -> Chart:
+    return dynamics.purity_charts(one.history, one.said)[1]
+
+
+def _used_planes(task: str, run: Run) -> Chart:
+    return mechanisms.planes_chart(task, run.results[task]).properties(width=480)
+
+
+def _layers(task: str) -> Draw:
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        one = _trained(runs)[task]
+        return dynamics.layers_chart(one.history), [one.run]
+
+    return panel
+
+
+def _of_tasks(command: str, draw: Callable[[str, Run], Chart], one_legend: bool = False) -> Draw:
+    """Number and letter side by side from the results of a command."""
+
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        found = {task: runs.of_task(command, task) for task in TASKS}
+        return _beside({task: draw(task, run) for task, run in found.items()}, one_legend), list(found.values())
+
+    return panel
+
+
+def _example(task: str) -> Draw:
+    def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+        run = runs.of_task("mechanisms", task)
+        found = (run.read("closer.json") or {}).get(task, {}).get("example")
+        if found is None:
+            raise NotRunError("the run of `ropescope mechanisms` has kept no example (closer.json)")
+        return bare(mechanisms.example_chart(task, found)), [run]
+
+    return panel
+
+
+def _gaps(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+    run = runs.one("theory")
+    curves = run.read("curves.json")
+    if curves is None:
+        raise NotRunError("the run of `ropescope theory` has no curves.json")
+    return theory.gap_figure({**run.results, "curves": curves}).vconcat[0], [run]
+
+
+def _length(task: str, run: Run) -> Chart:
+    whole = generalise.generalise_figure(task, run.results[task], run.name)
+    return whole.vconcat[0].properties(width=460)
+
+
+def _table_1(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+    columns = {"paper B": None, "ours, by variance": "mean_plane_by_spread", "ours, by largest logit": "mean_plane_by_largest"}
+    charts, used = {}, []
+    for task in TASKS:
+        run = runs.of_task("mechanisms", task)
+        planes = run.results[task]["planes"]
+        if len(planes["spread"]) != len(mechanisms.TABLE_1[task]):
+            raise NotRunError("the models are smaller than paper B's (12 layers)")
+        values = [
+            {"layer": f"L{layer}", "column": column, "id": f"{paper:g}" if key is None else f"{planes[key][layer]:.1f}"}
+            for column, key in columns.items()
+            for layer, paper in enumerate(mechanisms.TABLE_1[task])
+        ]
+        charts[task] = _table(values, list(columns))
+        used.append(run)
+    return _beside(charts), used
+
+
+def _table(values: Sequence[Mapping[str, str]], columns: list[str]) -> Chart:
+    """Numbers in rows and columns."""
+    layers = list(dict.fromkeys(row["layer"] for row in values))
+    head = alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, labelFontWeight="bold", labelPadding=8)
+    side = alt.Axis(domain=False, ticks=False, labelFontWeight="bold")
+    return (
+        alt.Chart(alt.InlineData(values=list(values)))
+        .mark_text()
+        .encode(
+            x=alt.X("column:N", sort=columns, title=None, axis=head),
+            y=alt.Y("layer:N", sort=layers, title=None, axis=side),
+            text="id:N",
+        )
+        .properties(width=420, height=alt.Step(20), view=alt.ViewBackground(stroke=None))
+    )
+
+
+GAMMA = "pure: one score at least 1 - gamma, the other at most gamma; solid gamma 0.1, dotted 0.05"
+LOOKS = "squares: the path; text: what the read-out says there; lines: the largest weight of each node; right: the ideal"
+LAYOUTS = (
+    Layout(
+        "A-section-4-heads",
+        "Paper A, section 4: heads of a language model",
+        (
+            Panel("A", "Every head in the positional-symbolic plane", "means over prompts", _profile(profile.heads_chart)),
+            Panel(
+                "B", "Scores layer by head", "right: blue leans to places, orange to things", _profile(profile.heat_map_chart)
+            ),
+            Panel(
+                "C",
+                "Scores over depth",
+                "medians over the heads of a layer, with the middle half of them; dashed: medians of both halves of layers",
+                _profile(profile.depth_chart),
+            ),
+        ),
+    ),
+    Layout(
+        "A-section-4-frequencies",
+        "Paper A, section 4: behaviour follows frequency",
+        (
+            Panel(
+                "A",
+                "Scores of each plane alone, every head",
+                "fast planes left, slow ones right; blue heads lean to places, orange ones to things",
+                _planes(profile.planes_of_heads_chart),
+            ),
+            Panel("B", "Mean over heads", "bands: 95 % intervals, layers drawn anew", _profile(profile.planes_chart)),
+            Panel("C", "Logit norm by frequency", "as a share of the head's largest", _planes(profile.norms_chart)),
+        ),
+    ),
+    Layout(
+        "A-section-4-swaps",
+        "Paper A, section 4: three heads closer",
+        (
+            Panel(
+                "A",
+                "Attention before and after swaps",
+                "bars: weight at each place; black ticks: before the swap",
+                _closer("traces", profile.trace_chart),
+            ),
+            Panel(
+                "B",
+                "Where heads land as planes are added",
+                "planes with the largest logit norm come first",
+                _closer("path", profile.path_chart),
+            ),
+        ),
+    ),
+    Layout(
+        "A-figure-2",
+        "Paper A, figure 2: which angle learns which task",
+        (
+            Panel("A", "Tension between places and things", "means over seeds, from lowest to highest", _angles(0)),
+            Panel("B", "Mixing: partial induction", "means over seeds, from lowest to highest", _angles(1)),
+        ),
+        across=True,
+    ),
+    Layout(
+        "A-figure-3",
+        "Paper A, figure 3: shapes and trajectories",
+        (
+            Panel("A", "Accuracy by place with the wrong plane", "every angle that neither fails nor solves", _places),
+            Panel("B", "Queries and keys over training, Index", "left and middle: one seed, dots at the end", _trajectories),
+            Panel(
+                "C",
+                "Queries and keys of heads of a language model",
+                "each head in its plane of largest logits; circles: keys, black: the last query, scaled",
+                _closer("geometry", profile.geometry_chart),
+            ),
+        ),
+    ),
+    Layout(
+        "B-figure-2",
+        "Paper B, figure 2: learning the number and letter tasks",
+        (
+            Panel(
+                "A",
+                "Accuracy per hop count",
+                "dashed: mean of |positional - symbolic| over heads",
+                _over_steps(lambda one: dynamics.accuracy_chart(one.history)),
+            ),
+            Panel("B", "Scores of some layers", "over training steps; dashed: entropy of attention", _over_steps(_some_layers)),
+            Panel("C", "Pure heads", GAMMA, _over_steps(_pure_heads)),
+        ),
+    ),
+    Layout(
+        "B-figure-3",
+        "Paper B, figure 3: one input, layer by layer",
+        (Panel("A", "Number task", LOOKS, _example("number")), Panel("B", "Letter task", LOOKS, _example("letter"))),
+    ),
+    Layout(
+        "B-figure-5",
+        "Paper B, figure 5: discrepancy and length",
+        (
+            Panel(
+                "A",
+                "Lead of the right key over length",
+                "black: median and 5 to 95 % of the task's own inputs; pink: lengths at which the printed bound is broken",
+                _gaps,
+            ),
+            Panel(
+                "B",
+                "Accuracy beyond the length of training",
+                "means over seeds of test data; predictions come from inputs of training length",
+                _of_tasks("generalise", _length, one_legend=True),
+            ),
+        ),
+    ),
+    Layout(
+        "B-figure-6",
+        "Paper B, figure 6: scores of every layer over training",
+        (
+            Panel("A", "Number task", "over training steps; dashed: entropy of attention", _layers("number")),
+            Panel("B", "Letter task", "over training steps; dashed: entropy of attention", _layers("letter")),
+        ),
+    ),
+    Layout(
+        "B-figure-7",
+        "Paper B, figure 7: when heads become pure",
+        (
+            Panel("A", "Number of pure heads", GAMMA, _over_steps(_pure_heads)),
+            Panel("B", "Step from which heads stayed pure", "those that are pure at the end", _over_steps(_pure_steps)),
+        ),
+    ),
+    Layout(
+        "B-figure-8",
+        "Paper B, figure 8: which planes heads use",
+        (
+            Panel(
+                "",
+                "Share of each plane in the spread of logits",
+                "last query, mean over inputs; orange: mean plane by variance, blue: the paper's",
+                _of_tasks("mechanisms", _used_planes),
+            ),
+        ),
+    ),
+    Layout(
+        "B-table-1",
+        "Paper B, table 1: mean plane of each layer",
+        (
+            Panel(
+                "",
+                "Plane ids count from 1, the fastest",
+                "where the paper gives a range for several layers (37 to 39, 37 to 42), its middle",
+                _table_1,
+            ),
+        ),
+    ),
+)
+"""Figures of which we know what they show; of other numbers we do not."""
