@@ -75,6 +75,7 @@ def subject(
         "layers_of_model": [layer for layer, _ in found],
         "tables": [_packed_table(heads) for heads in tables],
     }
+    result["examples"] = _examples(kept, result["blocks"], tau)
     for turned, kind in FORMS:
         result["layers"] = [_packed_layer(layer, heads, tables, turned, kind) for layer, heads in kept]
         result["check"] = _check(result, [heads for _, heads in kept])
@@ -108,6 +109,32 @@ def stored_heads(subject: Mapping[str, Any]) -> Iterator[tuple[int, Heads]]:
         options = {key: layer[key] for key in ("scale", "soft_cap", "window")}
         per_head = {key: None if layer[key] is None else torch.tensor(layer[key]).double() for key in ("alibi", "sinks")}
         yield layer["layer"], Heads(queries[None], keys[None], rope, turns=turns, **options, **per_head)
+
+
+def _examples(layers: Sequence[tuple[int, Heads]], blocks: Sequence[Sequence[int]], tau: float) -> dict[str, tuple[int, int]]:
+    """The heads (layer, head) that show best on this prompt what it is to stay and to follow.
+
+    Those with the largest difference of both scores, times the weight on what may move: others look elsewhere.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for layer, heads in layers:
+        M = layer_factors(heads).matrix()[0]
+        seen = _seen(heads, blocks)
+        moving = torch.zeros(M.shape[-1], dtype=torch.bool)
+        for start, stop in seen or [(0, M.shape[-1] - 1)]:
+            moving[start:stop] = True
+        weight = with_sinks(M.diagonal(dim1=-2, dim2=-1)[None], heads.sinks)[0, :, moving].sum(-1)
+        score = swap_scores(M, tau, seen if len(seen) > 1 else None)
+        lean = (score.positional - score.symbolic) * weight
+        found |= {(layer, head): value for head, value in enumerate(lean.tolist())}
+    most, least = max(found, key=lambda at: found[at]), min(found, key=lambda at: found[at])
+    return {"positional": most, "symbolic": least}
+
+
+def _seen(heads: Heads, blocks: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Blocks that the last query sees whole."""
+    first = 0 if heads.window is None else max(0, heads.keys.shape[-2] - heads.window)
+    return [(start, stop) for start, stop in blocks if start >= first]
 
 
 def _in_planes(heads: Heads) -> Heads:
@@ -199,7 +226,6 @@ def _measured(
     M = layer_factors(heads).matrix()[0]
     logits = M[:, orders, torch.arange(orders.shape[-1])].transpose(0, 1)
     weights: Tensor = with_sinks(logits[..., None, :], heads.sinks)[..., 0, :]
-    first = 0 if heads.window is None else max(0, M.shape[-1] - heads.window)
-    seen = [(start, stop) for start, stop in blocks if start >= first]
+    seen = _seen(heads, blocks)
     found = [*swap_scores(M, tau)] + ([*swap_scores(M, tau, seen)] if len(seen) > 1 else [])
     return weights, torch.stack(found)

@@ -21,6 +21,7 @@
     constructor(data) {
       Object.assign(this, { name: data.name, about: data.about, tokens: data.tokens, blocks: data.blocks, tau: data.tau });
       this.check = data.check;
+      this.examples = data.examples;
       this.layersOfModel = data.layers_of_model;
       this.layers = data.layers;
       this.tables = data.tables;
@@ -28,6 +29,10 @@
       this.query = this.size - 1;
       this.turns = [];
       this.unpacked = [];
+      this.blockOf = new Map(); // token -> its block
+      data.blocks.forEach(([start, stop], b) => {
+        for (let c = start; c < stop; c++) this.blockOf.set(c, b);
+      });
     }
 
     frequencies(n) {
@@ -331,6 +336,13 @@
     return points.length > most ? `${points.slice(0, most).join("")}…` : points.join("");
   }
 
+  /* Write to the page only what is not there already. */
+  function put(place, key, value, write) {
+    if (place.put[key] === value) return;
+    place.put[key] = value;
+    write(value);
+  }
+
   const percent = (x) => (x >= 0.0995 ? `${Math.round(x * 100)}` : x >= 0.00095 ? (x * 100).toFixed(1) : "");
   const number = (x) => (x === null || Number.isNaN(x) ? "–" : x.toFixed(3));
 
@@ -356,8 +368,11 @@
       this.subjects = data.subjects.map((one) => new Subject(one));
       this.cost = 0;
       this.build();
+      this.readColours();
       this.takeSubject(0);
       document.addEventListener("ropescope:head", (event) => this.heard(event.detail));
+      new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+      window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
       new ResizeObserver(() => this.measure()).observe(this.stage);
     }
 
@@ -383,6 +398,10 @@
       this.stage = element("div", { class: "stage", role: "group", "aria-label": "Tokens in their places" });
       this.scale = element("span", {});
       this.status = element("p", { class: "status", "aria-live": "polite" });
+      this.folding = true;
+      this.foldBox = element("input", { type: "checkbox", checked: true, onchange: () => this.takeFold(this.foldBox.checked) });
+      this.foldLabel = element("label", { class: "check" }, this.foldBox, " fold what stays");
+      this.jumps = element("div", { class: "buttons" });
       this.swapMeters = this.meters("all swaps");
       this.shareBar = element("div", { class: "shares", role: "img" });
       this.shareText = element("p", { class: "small" });
@@ -393,8 +412,8 @@
       this.matrix = element("canvas", { class: "matrix", role: "img" });
       this.matrix.addEventListener("pointermove", (event) => this.overMatrix(event));
       this.matrixText = element("p", { class: "small" });
-      this.lowGate = this.gateSlider("First plane that is kept", () => this.takeGate("from", this.lowGate, this.highGate));
-      this.highGate = this.gateSlider("Last plane that is kept", () => this.takeGate("to", this.lowGate, this.highGate));
+      this.lowGate = this.gateSlider("First plane that is kept", () => this.takeGate("from"));
+      this.highGate = this.gateSlider("Last plane that is kept", () => this.takeGate("to"));
       this.stillGate = element("input", { type: "checkbox", onchange: () => this.takeGate("still") });
       this.stillLabel = element("label", { class: "check" }, this.stillGate, " what never turns");
       this.planes = element("canvas", { class: "planes", role: "img", "aria-label": "How much each plane says" });
@@ -413,6 +432,7 @@
           subjects,
           chosen("Layer", this.layerSelect),
           chosen("Head", this.headSelect),
+          element("div", { class: "field" }, element("span", {}, "Show a head that is"), this.jumps),
           element("div", { class: "field" }, element("span", {}, "Move"), this.modes),
           element(
             "div",
@@ -436,6 +456,7 @@
           element("i", { class: "key follows" }),
           "if it followed its token ",
           this.scale,
+          this.foldLabel,
         ),
         this.stage,
         this.status,
@@ -450,8 +471,6 @@
             chosen("Temperature τ", this.tauSelect),
             this.heldText,
           ),
-          panel("All heads", element("div", { class: "maps" }, this.swapMap.node, this.orderMap.node), this.mapText),
-          panel("M: every token at every place", this.matrix, this.matrixText),
           panel(
             "Frequencies",
             element("div", { class: "gate" }, this.planes, element("div", { class: "sliders" }, this.lowGate, this.highGate)),
@@ -459,6 +478,8 @@
             this.stillLabel,
             button("All planes", "Use every plane again", () => this.openGate()),
           ),
+          panel("All heads", element("div", { class: "maps" }, this.swapMap.node, this.orderMap.node), this.mapText),
+          panel("M: every token at every place", this.matrix, this.matrixText),
         ),
         element("div", { class: "typed" }, order, this.orderError),
         this.help(),
@@ -562,14 +583,16 @@
       this.about.textContent =
         [model, prompts].filter(Boolean).map((part) => short(String(part), 200)).join("; ") +
         `. Kept in ${kept}; attention of all heads in ${subject.check.orders} orders differs from that of full precision by at most ` +
-        `${subject.check.attention.toExponential(0)}, scores by ${subject.check.scores.toExponential(0)}.` +
+        `${subject.check.attention ? subject.check.attention.toExponential(0) : 0}, scores by ${subject.check.scores ? subject.check.scores.toExponential(0) : 0}.` +
         (left ? ` ${left} layers are left out for size.` : "");
       this.buildPlaces();
       this.mode = this.known[0];
       this.layer = -1;
       this.gate = null;
       this.restart();
-      this.show(0, 0);
+      const examples = Object.entries(subject.examples).map(([kind, [layer, head]]) => [kind, subject.layers.findIndex((one) => one.layer === layer), head]);
+      this.jumps.replaceChildren(...examples.map(([kind, n, h]) => element("button", { type: "button", class: kind, onclick: () => this.pick(n, h) }, kind)));
+      this.show(...(examples.length ? examples[0].slice(1) : [0, 0]));
     }
 
     buildPlaces() {
@@ -580,10 +603,41 @@
         const value = element("span", { class: "value" });
         const bar = element("div", { class: "bar" }, now, stays, follows, value);
         const node = element("div", { class: "place", "data-place": place }, bar, token, element("span", { class: "index" }, String(place)));
-        return { node, token, text, now, stays, follows, value };
+        return { node, token, text, now, stays, follows, value, put: {} };
+      });
+      this.folds = [0, 1].map(() => {
+        const button = element("button", { type: "button", class: "fold", onclick: () => this.takeFold(false) });
+        return { button, node: element("div", { class: "place folded" }, button), value: element("span", { class: "value" }) };
       });
       this.stage.replaceChildren(...this.places.map((place) => place.node));
       this.drawn = null;
+    }
+
+    takeFold(on) {
+      this.folding = on;
+      this.foldBox.checked = on;
+      this.drawFolds();
+    }
+
+    /* What stands before all that can move, but for the first token, and after it, but for the query, may be folded away. */
+    drawFolds() {
+      const { spans, places } = this, last = this.subject.query;
+      const ranges = spans.length ? [[1, spans[0][0]], [spans[spans.length - 1][1], last]] : [];
+      this.foldLabel.hidden = !ranges.some(([start, stop]) => stop - start > 3);
+      places.forEach(({ node }) => (node.hidden = false));
+      this.folds.forEach(({ node }) => node.remove());
+      if (this.folding)
+        ranges.forEach(([start, stop], n) => {
+          if (stop - start <= 3) return;
+          for (let p = start; p < stop; p++) places[p].node.hidden = true;
+          const { button, node } = this.folds[n];
+          const text = this.subject.tokens.slice(start, stop).map((token) => short(token, 20)).join("");
+          button.title = `${short(text, 400)}\nClick to unfold`;
+          button.replaceChildren(element("b", {}, `${stop - start} tokens`), element("span", { class: "text", dir: "auto" }, short(shown(text), 40)), this.folds[n].value);
+          this.folds[n].range = [start, stop];
+          places[stop].node.before(node);
+        });
+      this.measure();
     }
 
     takeMode(mode) {
@@ -742,6 +796,7 @@
       this.drawMatrix();
       this.drawPlanes();
       this.startMap();
+      this.drawFolds();
       this.render();
     }
 
@@ -757,7 +812,7 @@
       this.orderMeters.show(this.orderScore);
       this.verdict.textContent = this.sentence();
       this.drawMarks();
-      this.mapOrder();
+      this.orderMapFrame ||= requestAnimationFrame(() => this.mapOrder());
       this.undoButton.disabled = this.now === 0;
       this.redoButton.disabled = this.now === this.history.length - 1;
       this.resetButton.disabled = !this.orderScore;
@@ -774,25 +829,22 @@
       const held = this.drag && this.drag.begun ? this.drag.unit : null;
       const old = this.drawn, from = new Map(); // places of contents before this change
       if (old) old.forEach((content, place) => from.set(content, place));
-      const blockOf = new Map();
-      this.subject.blocks.forEach(([start, stop], b) => {
-        for (let c = start; c < stop; c++) blockOf.set(c, b);
-      });
+      const { blockOf } = this.subject;
       for (let p = 0; p < T; p++) {
         const place = this.places[p], content = order[p], slot = slots[p], unit = slot < 0 ? null : this.row[slot];
-        const cut = after[p] > top * 1.0001;
-        place.now.style.transform = `scaleY(${Math.min(1, after[p] / top)})`;
-        place.now.classList.toggle("cut", cut);
-        place.stays.style.transform = `translateY(${-100 * Math.min(1, before[p] / top)}%)`;
-        place.follows.style.transform = `translateY(${-100 * Math.min(1, before[content] / top)}%)`;
-        place.value.textContent = percent(after[p]);
-        if (!old || old[p] !== content) {
+        const high = (weight) => Math.min(1, weight / top);
+        put(place, "now", `scaleY(${high(after[p])})`, (to) => (place.now.style.transform = to));
+        put(place, "cut", after[p] > top * 1.0001, (on) => place.now.classList.toggle("cut", on));
+        put(place, "stays", `translateY(${-100 * high(before[p])}%)`, (to) => (place.stays.style.transform = to));
+        put(place, "follows", `translateY(${-100 * high(before[content])}%)`, (to) => (place.follows.style.transform = to));
+        put(place, "value", percent(after[p]), (text) => (place.value.textContent = text));
+        put(place, "content", content, () => {
           place.text.textContent = shown(this.subject.tokens[content]);
           const block = blockOf.get(content);
           if (block === undefined) place.token.style.removeProperty("--block");
           else place.token.style.setProperty("--block", block);
           place.token.classList.toggle("inblock", block !== undefined);
-        }
+        });
         const span = unit === null ? null : spans[unit];
         const flags = {
           locked: slot < 0,
@@ -804,17 +856,23 @@
           held: unit !== null && unit === held,
           chosen: unit !== null && unit === this.chosen,
         };
-        for (const [name, on] of Object.entries(flags)) place.token.classList.toggle(name, on);
-        place.node.classList.toggle("quiet", slot < 0);
+        for (const [name, on] of Object.entries(flags)) put(place, name, on, () => place.token.classList.toggle(name, on));
+        put(place, "quiet", slot < 0, (on) => {
+          place.node.classList.toggle("quiet", on);
+          place.token.setAttribute("aria-disabled", String(on));
+        });
         // One stop for the Tab key per unit: its first token.
-        place.token.tabIndex = slot >= 0 && content === span[0] ? 0 : -1;
-        place.token.setAttribute("aria-disabled", String(slot < 0));
-        place.token.setAttribute("aria-label", `${short(shown(this.subject.tokens[content]))}, place ${p}, attention ${(100 * after[p]).toFixed(1)} percent${slot < 0 ? ", stays" : ""}`);
+        put(place, "tab", slot >= 0 && content === span[0] ? 0 : -1, (index) => (place.token.tabIndex = index));
+        const label = `${short(shown(this.subject.tokens[content]))}, place ${p}, attention ${(100 * after[p]).toFixed(1)} percent${slot < 0 ? ", stays" : ""}`;
+        put(place, "label", label, (text) => place.token.setAttribute("aria-label", text));
         if (old && this.offsets && !quiet.matches && from.get(content) !== p) {
           const [x0, y0] = this.offsets[from.get(content)], [x1, y1] = this.offsets[p];
           if (place.moving) place.moving.cancel();
           place.moving = place.token.animate([{ transform: `translate(${x0 - x1}px, ${y0 - y1}px)` }, { transform: "none" }], { duration: 160, easing: "ease-out" });
         }
+      }
+      for (const { node, range, value } of this.folds) {
+        if (node.isConnected) value.textContent = `${percent(after.slice(...range).reduce((a, b) => a + b, 0)) || "< 0.1"} %`;
       }
       this.drawn = order;
       if (!this.offsets) this.measure();
@@ -858,9 +916,9 @@
       this.gateText.textContent = planes
         ? `Planes ${from} to ${to} of ${planes}: once around in ${turn(from)} (fastest kept) to ${turn(to)} (slowest). Bars: how much each plane's logits vary over tokens that can move.`
         : "This layer does not rotate: places do not enter.";
-      const wide = Math.max(1, planes - 1);
-      this.root.style.setProperty("--low", `${(100 * (from - 1)) / wide}%`);
-      this.root.style.setProperty("--high", `${(100 * (to - 1)) / wide}%`);
+      const wide = Math.max(1, planes - 1), track = this.lowGate.parentElement.style;
+      track.setProperty("--low", (from - 1) / wide);
+      track.setProperty("--high", (planes - to) / wide);
     }
 
     showScores() {
@@ -881,6 +939,19 @@
       let on = 0;
       for (const [start, stop] of this.spans) for (let p = start; p < stop; p++) on += this.before[p];
       this.heldText.textContent = `${m} ${what} can move, ${(m * (m - 1)) / 2} swaps; they hold ${(100 * on).toPrecision(3)} % of the weight, and what stays ${(100 * (1 - on)).toPrecision(3)} %.`;
+    }
+
+    /* What canvases need of the style sheet. Asked for seldom: the answer makes the browser lay out the page. */
+    readColours() {
+      const style = getComputedStyle(this.root);
+      this.colours = Object.fromEntries(["ink", "strong", "line"].map((name) => [name, style.getPropertyValue(`--pg-${name}`)]));
+    }
+
+    recolour() {
+      this.readColours();
+      this.drawPlanes();
+      this.drawMap(this.swapMap);
+      this.drawMap(this.orderMap);
     }
 
     drawMatrix() {
@@ -933,11 +1004,11 @@
       const canvas = this.planes, width = (canvas.width = Math.max(1, 2 * canvas.clientWidth)), height = (canvas.height = 96);
       const places = this.spans.flatMap(([start, stop]) => Array.from({ length: stop - start }, (_, i) => start + i));
       const spread = places.length ? planeSpread(this.subject, this.layer, this.head, places) : [];
-      const most = Math.max(...spread, 1e-300), context = canvas.getContext("2d"), style = getComputedStyle(this.root);
+      const most = Math.max(...spread, 1e-300), context = canvas.getContext("2d");
       const step = width / Math.max(1, spread.length);
       spread.forEach((value, f) => {
         const on = !this.gate || (f >= this.gate.from && f <= this.gate.to);
-        context.fillStyle = style.getPropertyValue(on ? "--pg-strong" : "--pg-line");
+        context.fillStyle = this.colours[on ? "strong" : "line"];
         const tall = Math.max(2, Math.sqrt(value / most) * (height - 2));
         context.fillRect(f * step + 1, height - tall, Math.max(1, step - 2), tall);
       });
@@ -978,11 +1049,12 @@
 
     /* What every head does in this very order. Needs the factors of all layers, which the other map has unpacked. */
     mapOrder() {
+      this.orderMapFrame = 0;
       if (!this.mapDone) return;
-      const { subject, row, gate, mode } = this, own = JSON.stringify(this.spans);
+      const { subject, row, gate, spans } = this, first = subject.first(this.layer);
+      const moves = row.some((unit, k) => unit !== k);
       this.orderMap.values = subject.layers.map((layer, n) => {
-        const spans = subject.spans(n, mode);
-        const same = subject.first(n) === subject.first(this.layer) || JSON.stringify(spans) === own;
+        const same = moves && subject.first(n) === first; // another window: other tokens can move
         return Array.from({ length: layer.heads }, (_, h) => (same ? orderScores(subject.logit(n, h, gate), spans, row, 0) : null));
       });
       this.drawMap(this.orderMap);
@@ -1005,7 +1077,7 @@
           context.fillRect(h * wide + 1, n * tall + 1, wide - 2, tall - 2);
         }
       });
-      context.strokeStyle = getComputedStyle(this.root).getPropertyValue("--pg-ink");
+      context.strokeStyle = this.colours.ink;
       context.lineWidth = 3;
       context.strokeRect(this.head * wide + 1.5, this.layer * tall + 1.5, wide - 3, tall - 3);
     }
@@ -1030,7 +1102,7 @@
       const change = `attention here ${(100 * this.before[p]).toPrecision(3)} % → ${(100 * this.after[p]).toPrecision(3)} %`;
       let why = "";
       if (this.slots[p] < 0) {
-        const { first } = { first: this.subject.first(this.layer) };
+        const first = this.subject.first(this.layer);
         why = p === this.subject.query ? " It is the query: it asks, so it stays at the end." : p < first ? " This layer's window does not reach it." : " It belongs to no sentence and stays.";
       }
       this.status.textContent = `${name}, token ${content}${content === p ? "" : `, now at place ${p}`}: ${change}; the token had ${(100 * this.before[content]).toPrecision(3)} % in its own place.${why}`;
