@@ -24,6 +24,7 @@ from ..measures.scores import swap_scores
 from ..models.door import Door, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..rope import Rope
+from ..tasks import MultihopTask, Samples
 from ..tasks.prompts import Prompt
 
 PAIRS = 6
@@ -57,13 +58,15 @@ def subject(
     ids = torch.from_numpy(prompt.ids)[None].to(device)
 
     def on_layer(read: LayerRead) -> None:
-        found.append((read.layer, _in_planes(read.heads)))
+        if read.heads.window is None or read.heads.window > 2:  # else there is nothing to swap
+            found.append((read.layer, replace(read.heads, queries=read.heads.queries[:, :, -1:])))
 
     read_layers(model, ids, on_layer, queries=1)
     size = sum(heads.keys.numel() * 4 for _, heads in found)
     kept = found[:: -(-size // LARGEST)]
+    in_planes = [(layer, _in_planes(heads)) for layer, heads in kept]
     tables: list[Heads] = []  # one of each rotation: most models have one for all layers
-    for _, heads in kept:
+    for _, heads in in_planes:
         if not any(_same_rotation(heads, other) for other in tables):
             tables.append(heads)
     result: dict[str, Any] = {
@@ -77,11 +80,19 @@ def subject(
     }
     result["examples"] = _examples(kept, result["blocks"], tau)
     for turned, kind in FORMS:
-        result["layers"] = [_packed_layer(layer, heads, tables, turned, kind) for layer, heads in kept]
+        result["layers"] = [_packed_layer(layer, heads, tables, turned, kind) for layer, heads in in_planes]
         result["check"] = _check(result, [heads for _, heads in kept])
         if result["check"]["attention"] <= ATTENTION_ERROR and result["check"]["scores"] <= SCORE_ERROR:
             break
     return result
+
+
+def task_prompt(task: MultihopTask, samples: Samples) -> tuple[Prompt, str]:
+    """The first input with the longest path, whose tokens move one by one, and what it is, for people."""
+    row = samples[np.flatnonzero(samples.hops == samples.hops.max())[:1]]
+    names, hops = task.decode(row.tokens[0]), int(row.hops[0])
+    path = " → ".join(names[at] for at in row.path[0, : hops + 1])
+    return Prompt(row.tokens[0], (), tuple(names)), f"path of {hops} hops to the answer: {path}"
 
 
 def playground(*subjects: dict[str, Any]) -> dict[str, Any]:
@@ -106,17 +117,19 @@ def stored_heads(subject: Mapping[str, Any]) -> Iterator[tuple[int, Heads]]:
         rope = Rope(size, pairing="interleaved", frequencies=table["frequencies"])
         if layer["turned"]:
             queries, keys = _turned(rope, queries, 1 / turns[-1:]), _turned(rope, keys, 1 / turns)
-        options = {key: layer[key] for key in ("scale", "soft_cap", "window")}
-        per_head = {key: None if layer[key] is None else torch.tensor(layer[key]).double() for key in ("alibi", "sinks")}
-        yield layer["layer"], Heads(queries[None], keys[None], rope, turns=turns, **options, **per_head)
+        options: dict[str, Any] = {key: layer[key] for key in ("scale", "soft_cap", "window")}
+        for key in ("alibi", "sinks"):
+            options[key] = None if layer[key] is None else torch.tensor(layer[key], dtype=torch.float64)
+        yield layer["layer"], Heads(queries[None], keys[None], rope, turns=turns, **options)
 
 
 def _examples(layers: Sequence[tuple[int, Heads]], blocks: Sequence[Sequence[int]], tau: float) -> dict[str, tuple[int, int]]:
     """The heads (layer, head) that show best on this prompt what it is to stay and to follow.
 
-    Those with the largest difference of both scores, times the weight on what may move: others look elsewhere.
+    Of those whose scores differ by more than a half, that with the largest difference times the weight on what may move: others
+    look elsewhere. A model may have none of a kind.
     """
-    found: dict[tuple[int, int], float] = {}
+    found: dict[str, dict[tuple[int, int], float]] = {"positional": {}, "symbolic": {}}
     for layer, heads in layers:
         M = layer_factors(heads).matrix()[0]
         seen = _seen(heads, blocks)
@@ -124,21 +137,22 @@ def _examples(layers: Sequence[tuple[int, Heads]], blocks: Sequence[Sequence[int
         for start, stop in seen or [(0, M.shape[-1] - 1)]:
             moving[start:stop] = True
         weight = with_sinks(M.diagonal(dim1=-2, dim2=-1)[None], heads.sinks)[0, :, moving].sum(-1)
-        score = swap_scores(M, tau, seen if len(seen) > 1 else None)
-        lean = (score.positional - score.symbolic) * weight
-        found |= {(layer, head): value for head, value in enumerate(lean.tolist())}
-    most, least = max(found, key=lambda at: found[at]), min(found, key=lambda at: found[at])
-    return {"positional": most, "symbolic": least}
+        score = swap_scores(M, tau, seen or None)
+        for head, lean in enumerate((score.positional - score.symbolic).tolist()):
+            if abs(lean) > 0.5:
+                found["positional" if lean > 0 else "symbolic"][layer, head] = abs(lean) * float(weight[head])
+    return {kind: max(heads, key=lambda at: heads[at]) for kind, heads in found.items() if heads}
 
 
 def _seen(heads: Heads, blocks: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Blocks that the last query sees whole."""
+    """Blocks that the last query sees whole, if there are two: else none can change places."""
     first = 0 if heads.window is None else max(0, heads.keys.shape[-2] - heads.window)
-    return [(start, stop) for start, stop in blocks if start >= first]
+    seen = [(start, stop) for start, stop in blocks if start >= first]
+    return seen if len(seen) > 1 else []
 
 
 def _in_planes(heads: Heads) -> Heads:
-    """The same for the last query alone, with the two numbers of each plane side by side and the rotation as a table."""
+    """The same with the two numbers of each plane side by side, and with the rotation as a table."""
     rope = Rope(heads.rope.head_dim, pairing="interleaved", frequencies=heads.rope.frequencies)
 
     def side_by_side(x: Tensor) -> Tensor:
@@ -146,9 +160,9 @@ def _in_planes(heads: Heads) -> Heads:
 
     turns = heads.turns
     if turns is None:
-        angles = torch.arange(heads.keys.shape[-2]).double()[:, None] * torch.tensor(rope.frequencies).double()
+        angles = torch.arange(heads.keys.shape[-2])[:, None] * torch.tensor(rope.frequencies, dtype=torch.float64)
         turns = torch.polar(torch.ones_like(angles), angles)
-    queries, keys = side_by_side(heads.queries[:1, :, -1:]), side_by_side(heads.keys[:1])
+    queries, keys = side_by_side(heads.queries), side_by_side(heads.keys)
     alibi, sinks = (None if x is None else x.cpu().double() for x in (heads.alibi, heads.sinks))
     return replace(heads, queries=queries, keys=keys, rope=rope, turns=turns.cpu(), alibi=alibi, sinks=sinks)
 
@@ -227,5 +241,5 @@ def _measured(
     logits = M[:, orders, torch.arange(orders.shape[-1])].transpose(0, 1)
     weights: Tensor = with_sinks(logits[..., None, :], heads.sinks)[..., 0, :]
     seen = _seen(heads, blocks)
-    found = [*swap_scores(M, tau)] + ([*swap_scores(M, tau, seen)] if len(seen) > 1 else [])
+    found = [*swap_scores(M, tau)] + ([*swap_scores(M, tau, seen)] if seen else [])
     return weights, torch.stack(found)

@@ -344,6 +344,7 @@
   }
 
   const percent = (x) => (x >= 0.0995 ? `${Math.round(x * 100)}` : x >= 0.00095 ? (x * 100).toFixed(1) : "");
+  const atMost = (x) => (x === 0 ? "nothing" : `at most ${x.toExponential(0)}`);
   const number = (x) => (x === null || Number.isNaN(x) ? "–" : x.toFixed(3));
 
   /* Blue where attention stays, orange where it follows, grey where neither or both. */
@@ -582,8 +583,8 @@
       const left = subject.layersOfModel.length - subject.layers.length;
       this.about.textContent =
         [model, prompts].filter(Boolean).map((part) => short(String(part), 200)).join("; ") +
-        `. Kept in ${kept}; attention of all heads in ${subject.check.orders} orders differs from that of full precision by at most ` +
-        `${subject.check.attention ? subject.check.attention.toExponential(0) : 0}, scores by ${subject.check.scores ? subject.check.scores.toExponential(0) : 0}.` +
+        `. Kept in ${kept}: attention of all heads, tried in ${subject.check.orders} orders, differs from that of full precision by ` +
+        `${atMost(subject.check.attention)}, their scores by ${atMost(subject.check.scores)}.` +
         (left ? ` ${left} layers are left out for size.` : "");
       this.buildPlaces();
       this.mode = this.known[0];
