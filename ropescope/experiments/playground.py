@@ -52,7 +52,8 @@ def subject(
     name   by which it is chosen in the page
     about  where it comes from: source, hashes of weights, seed
     """
-    check_length(prompt)
+    if len(prompt) > LONGEST:
+        raise ValueError(f"the playground takes prompts of at most {LONGEST} tokens, not {len(prompt):,}")
     found: list[tuple[int, Heads]] = []
     device = next((model.model if isinstance(model, Door) else model).parameters()).device
     ids = torch.from_numpy(prompt.ids)[None].to(device)
@@ -62,8 +63,15 @@ def subject(
             found.append((read.layer, replace(read.heads, queries=read.heads.queries[:, :, -1:])))
 
     read_layers(model, ids, on_layer, queries=1)
-    size = sum(heads.keys.numel() * 4 for _, heads in found)
-    kept = found[:: -(-size // LARGEST)]
+    return subject_of_heads(found, prompt, name, about, tau)
+
+
+def subject_of_heads(
+    layers: Sequence[tuple[int, Heads]], prompt: Prompt, name: str, about: Mapping[str, Any] | None = None, tau: float = 1e-4
+) -> dict[str, Any]:
+    """The same from what numbered layers hand over of one input, for its last query."""
+    size = sum(heads.keys.numel() * 4 for _, heads in layers)
+    kept = layers[:: -(-size // LARGEST)]
     in_planes = [(layer, _in_planes(heads)) for layer, heads in kept]
     tables: list[Heads] = []  # one of each rotation: most models have one for all layers
     for _, heads in in_planes:
@@ -75,7 +83,7 @@ def subject(
         "tokens": list(prompt.tokens),
         "blocks": [list(block) for block in prompt.blocks],
         "tau": tau,
-        "layers_of_model": [layer for layer, _ in found],
+        "layers_of_model": [layer for layer, _ in layers],
         "tables": [_packed_table(heads) for heads in tables],
     }
     result["examples"] = _examples(kept, result["blocks"], tau)
@@ -98,12 +106,6 @@ def task_prompt(task: MultihopTask, samples: Samples) -> tuple[Prompt, str]:
 def playground(*subjects: dict[str, Any]) -> dict[str, Any]:
     """What `playground.json` of a run folder holds."""
     return {"subjects": list(subjects)}
-
-
-def check_length(prompt: Prompt) -> None:
-    """Refuse a prompt with more tokens than anybody would drag about."""
-    if len(prompt) > LONGEST:
-        raise ValueError(f"the playground takes prompts of at most {LONGEST} tokens, not {len(prompt):,}")
 
 
 def stored_heads(subject: Mapping[str, Any]) -> Iterator[tuple[int, Heads]]:
