@@ -381,7 +381,10 @@
 
     build() {
       const button = (label, title, action) => element("button", { type: "button", title, onclick: action }, label);
-      const chosen = (label, select) => element("label", { class: "field" }, element("span", {}, label), select);
+      const chosen = (label, select) => {
+        select.setAttribute("aria-label", label);
+        return element("label", { class: "field" }, element("span", {}, label), select);
+      };
       this.subjectSelect = element("select", { onchange: () => this.takeSubject(this.subjectSelect.selectedIndex) });
       this.subjects.forEach((one) => this.subjectSelect.append(element("option", {}, short(one.name))));
       this.layerSelect = element("select", { onchange: () => this.pick(this.layerSelect.selectedIndex, this.head) });
@@ -451,7 +454,7 @@
           "p",
           { class: "legend" },
           element("i", { class: "key now" }),
-          "attention now ",
+          "attention now, in % ",
           element("i", { class: "key stays" }),
           "if it stayed in its place ",
           element("i", { class: "key follows" }),
@@ -662,7 +665,7 @@
         else from = to;
       }
       const still = this.stillGate.checked;
-      this.gate = from === 0 && to === planes - 1 && still ? null : { from, to, still };
+      this.gate = from === 0 && to >= planes - 1 && still ? null : { from, to, still };
       this.fresh();
     }
 
@@ -838,6 +841,8 @@
         put(place, "cut", after[p] > top * 1.0001, (on) => place.now.classList.toggle("cut", on));
         put(place, "stays", `translateY(${-100 * high(before[p])}%)`, (to) => (place.stays.style.transform = to));
         put(place, "follows", `translateY(${-100 * high(before[content])}%)`, (to) => (place.follows.style.transform = to));
+        const highest = Math.max(high(after[p]), slot < 0 ? 0 : high(before[p]), slot < 0 ? 0 : high(before[content]));
+        put(place, "lift", `translateY(${-100 * highest}%)`, (to) => (place.value.style.transform = to));
         put(place, "value", percent(after[p]), (text) => (place.value.textContent = text));
         put(place, "content", content, () => {
           place.text.textContent = shown(this.subject.tokens[content]);
