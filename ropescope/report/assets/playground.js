@@ -429,7 +429,10 @@
       order.addEventListener("submit", (event) => this.typed(event));
       const panel = (title, ...inner) => element("section", { class: "panel" }, element("h4", {}, title), ...inner);
 
-      this.root.append(
+      // The ghost of a drag stands outside of `inner`: it moves with the window, not with a container.
+      const inner = element("div", { class: "inner" });
+      this.root.append(inner);
+      inner.append(
         element(
           "div",
           { class: "controls" },
@@ -453,12 +456,9 @@
         element(
           "p",
           { class: "legend" },
-          element("i", { class: "key now" }),
-          "attention now, in % ",
-          element("i", { class: "key stays" }),
-          "if it stayed in its place ",
-          element("i", { class: "key follows" }),
-          "if it followed its token ",
+          element("span", {}, element("i", { class: "key now" }), "attention now, in %"),
+          element("span", {}, element("i", { class: "key stays" }), "if it stayed in its place"),
+          element("span", {}, element("i", { class: "key follows" }), "if it followed its token"),
           this.scale,
           this.foldLabel,
         ),
@@ -489,6 +489,7 @@
         this.help(),
       );
       this.root.addEventListener("keydown", (event) => this.shortcut(event));
+      document.addEventListener("keydown", (event) => event.key === "Escape" && this.escape());
       this.stage.addEventListener("pointerdown", (event) => this.press(event));
       this.stage.addEventListener("pointermove", (event) => this.follow(event));
       this.stage.addEventListener("pointerup", (event) => this.release(event));
@@ -621,6 +622,7 @@
       this.folding = on;
       this.foldBox.checked = on;
       this.drawFolds();
+      this.render();
     }
 
     /* What stands before all that can move, but for the first token, and after it, but for the query, may be folded away. */
@@ -646,6 +648,7 @@
 
     takeMode(mode) {
       this.mode = mode;
+      this.chosen = null;
       this.respan();
       this.row = this.spans.map((_, k) => k);
       this.remember();
@@ -829,7 +832,7 @@
       let top = 0;
       for (let p = 0; p < T; p++) if (slots[p] >= 0) top = Math.max(top, before[p], after[p], before[order[p]]);
       top = top || 1;
-      this.scale.textContent = `· a full bar is ${top >= 0.001 ? (100 * top).toPrecision(2) : (100 * top).toExponential(1)} %`;
+      this.scale.textContent = `a full bar is ${top >= 0.001 ? (100 * top).toPrecision(2) : (100 * top).toExponential(1)} %`;
       const held = this.drag && this.drag.begun ? this.drag.unit : null;
       const old = this.drawn, from = new Map(); // places of contents before this change
       if (old) old.forEach((content, place) => from.set(content, place));
@@ -841,8 +844,9 @@
         put(place, "cut", after[p] > top * 1.0001, (on) => place.now.classList.toggle("cut", on));
         put(place, "stays", `translateY(${-100 * high(before[p])}%)`, (to) => (place.stays.style.transform = to));
         put(place, "follows", `translateY(${-100 * high(before[content])}%)`, (to) => (place.follows.style.transform = to));
-        const highest = Math.max(high(after[p]), slot < 0 ? 0 : high(before[p]), slot < 0 ? 0 : high(before[content]));
-        put(place, "lift", `translateY(${-100 * highest}%)`, (to) => (place.value.style.transform = to));
+        let lift = high(after[p]); // the number stands on its bar, or on a line just above it
+        if (slot >= 0) for (const line of [high(before[p]), high(before[content])].sort((a, b) => a - b)) if (line > lift && line < lift + 0.3) lift = line;
+        put(place, "lift", `translateY(${-100 * lift}%)`, (to) => (place.value.style.transform = to));
         put(place, "value", percent(after[p]), (text) => (place.value.textContent = text));
         put(place, "content", content, () => {
           place.text.textContent = shown(this.subject.tokens[content]);
@@ -938,8 +942,8 @@
           part.style.width = `${100 * this.shares[key]}%`;
           this.shareBar.append(part);
         }
-        const said = Object.entries(names).map(([key, name]) => `${(100 * this.shares[key]).toFixed(1)} % on ${name}`);
-        this.shareText.textContent = `M depends to ${said.join(", ")}.`;
+        const said = Object.entries(names).map(([key, name]) => `${(100 * this.shares[key]).toFixed(1)} % ${name}`);
+        this.shareText.textContent = `Variance of M: ${said.join(", ")}.`;
         this.shareBar.setAttribute("aria-label", this.shareText.textContent);
       } else this.shareText.textContent = "Fewer than two can move here.";
       let on = 0;
@@ -1068,7 +1072,7 @@
 
     drawMap(map) {
       const { layers } = this.subject, heads = this.mostHeads(), canvas = map.canvas;
-      const wide = heads > 1 ? 16 : 40, tall = layers.length > 16 ? 14 : 20;
+      const wide = Math.max(16, Math.round(160 / heads)), tall = layers.length > 16 ? 14 : 20;
       if (canvas.width !== heads * wide || canvas.height !== layers.length * tall) {
         canvas.width = heads * wide;
         canvas.height = layers.length * tall;
@@ -1197,6 +1201,13 @@
       else this.render();
     }
 
+    escape() {
+      this.letGo(false);
+      if (this.chosen === null) return;
+      this.chosen = null;
+      this.render();
+    }
+
     click(event) {
       const p = this.placeOf(event.target), slot = this.slots[p];
       const after = this.dragged && event.detail > 0;
@@ -1215,12 +1226,6 @@
     }
 
     key(event) {
-      if (event.key === "Escape") {
-        this.letGo(false);
-        this.chosen = null;
-        this.render();
-        return;
-      }
       const p = this.placeOf(event.target), slot = this.slots[p], last = this.spans.length - 1;
       if (slot === undefined || slot < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
       const columns = this.mode === "blocks" ? 1 : Math.max(1, this.offsets.filter(([, top]) => top === this.offsets[0][1]).length);
