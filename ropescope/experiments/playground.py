@@ -37,8 +37,6 @@ ORDERS = 12
 """Random orders in which attention is compared with that of full precision."""
 ATTENTION_ERROR, SCORE_ERROR = 1e-9, 1e-6
 """What single precision may change. Scores weigh swaps by exp(difference / tau), so attention must be much closer than they."""
-
-
 FORMS = ((True, "float32"), (False, "float32"), (False, "float64"))
 """How queries and keys may be kept, (after the rotation, type): the first that is exact enough, or the last."""
 
@@ -60,7 +58,7 @@ def subject(
 
     def on_layer(read: LayerRead) -> None:
         if read.heads.window is None or read.heads.window > 2:  # else there is nothing to swap
-            found.append((read.layer, replace(read.heads, queries=read.heads.queries[:, :, -1:])))
+            found.append((read.layer, _last_query(read.heads)))
 
     read_layers(model, ids, on_layer, queries=1)
     return subject_of_heads(found, prompt, name, about, tau)
@@ -153,20 +151,26 @@ def _seen(heads: Heads, blocks: Sequence[Sequence[int]]) -> list[tuple[int, int]
     return seen if len(seen) > 1 else []
 
 
+def _last_query(heads: Heads) -> Heads:
+    """What a layer hands over for its last query alone, wherever the model runs."""
+    alibi, turns, sinks = (None if x is None else x.cpu() for x in (heads.alibi, heads.turns, heads.sinks))
+    queries, keys = heads.queries[:, :, -1:].cpu(), heads.keys.cpu()
+    return replace(heads, queries=queries, keys=keys, alibi=alibi, turns=turns, sinks=sinks)
+
+
 def _in_planes(heads: Heads) -> Heads:
     """The same with the two numbers of each plane side by side, and with the rotation as a table."""
     rope = Rope(heads.rope.head_dim, pairing="interleaved", frequencies=heads.rope.frequencies)
 
     def side_by_side(x: Tensor) -> Tensor:
-        return rope.from_planes(*heads.rope.to_planes(x.cpu().double()))
+        return rope.from_planes(*heads.rope.to_planes(x.double()))
 
     turns = heads.turns
     if turns is None:
         angles = torch.arange(heads.keys.shape[-2])[:, None] * torch.tensor(rope.frequencies, dtype=torch.float64)
         turns = torch.polar(torch.ones_like(angles), angles)
     queries, keys = side_by_side(heads.queries), side_by_side(heads.keys)
-    alibi, sinks = (None if x is None else x.cpu().double() for x in (heads.alibi, heads.sinks))
-    return replace(heads, queries=queries, keys=keys, rope=rope, turns=turns.cpu(), alibi=alibi, sinks=sinks)
+    return replace(heads, queries=queries, keys=keys, rope=rope, turns=turns)
 
 
 def _turned(rope: Rope, x: Float[Tensor, "*batch d"], turns: Complex[Tensor, "P F"]) -> Float[Tensor, "*batch d"]:

@@ -37,9 +37,9 @@ def style() -> str:
     return (ASSETS / "playground.css").read_text(encoding="utf-8")
 
 
-def page(fragments: Mapping[str, Mapping[str, Any]], title: str = "Playground") -> str:
-    """A page of playgrounds alone, of one or several runs: one file that needs no network."""
-    inner = "\n".join(f"<h2>{escape(run)}</h2>\n{fragment(data, run)}" for run, data in fragments.items())
+def page(runs: Mapping[str, Mapping[str, Any]], title: str = "Playground") -> str:
+    """A page of playgrounds alone, of one or several runs by their names: one file that needs no network."""
+    inner = "\n".join(f"<h2>{escape(run)}</h2>\n{fragment(data, run)}" for run, data in runs.items())
     return f"""<!doctype html>
 <html lang="en">
 <head>
