@@ -213,8 +213,11 @@ def mechanisms(
     seed: RunSeed = None,
 ) -> None:
     """What each head does along the paths of a task, what hangs on it, and through which RoPE planes."""
+    import json
+
     from . import runs
     from .experiments import mechanisms as experiment
+    from .experiments import playground as player
     from .models.bundled import model_of
     from .report import mechanisms as figures
     from .tasks import split
@@ -229,6 +232,7 @@ def mechanisms(
     folder, files = runs.new_folder(out), []
     config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
+    subjects = []
     for name, recipe in recipes.items():
         network, source = models[name]
         its_seed = _run_seed(seed, name, model)
@@ -240,8 +244,11 @@ def mechanisms(
         about = f"{shown}; {len(samples):,} test sequences of seed {its_seed}, of which {found['flow']['solved']:,} are solved"
         files += figures.write_figures(name, found, folder, about)
         results[name] = {key: value for key, value in found.items() if not key.startswith(("points", "example"))}
+        prompt, said = player.task_prompt(recipe.make_task(), samples)
+        subjects.append(player.subject(network, prompt, f"{name} task", config[name] | {"prompts": said}))
         _mechanisms_report(name, found)
-    runs.write_summary(folder, "mechanisms", config, results, files)
+    runs.write_whole(folder / "playground.json", json.dumps(player.playground(*subjects)) + "\n")
+    runs.write_summary(folder, "mechanisms", config, results, ["playground.json", *files])
     _look_at(folder, files)
 
 
@@ -538,6 +545,7 @@ def profile(
     import json
 
     from . import runs
+    from .experiments import playground as player
     from .experiments import profile as experiment
     from .experiments.profile_statistics import statistics
     from .models.door import Door
@@ -548,9 +556,8 @@ def profile(
 
     settings = experiment.Settings(tau, planes, sensitivity, seed=seed)
     loaded = load_model(model, dtype, trust_remote_code)
-    asked, about = makers.asked_for(
-        loaded.tokenizer, prompts, count=count, pairs=pairs, lengths=lengths, hops=hops, blocks=blocks, chat=chat, seed=seed
-    )
+    options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
+    asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
     if loaded.context is not None:
         makers.check_length(asked, loaded.context)
     door = Door(loaded.model)
@@ -574,7 +581,17 @@ def profile(
         files += write_chart(chart(closer[kind], subtitle), folder, kind)
     runs.write_whole(folder / "profile.nc", experiment.packed(scores))
     runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
-    runs.write_summary(folder, "profile", config, results, ["profile.nc", "closer.json", *files])
+    data = ["profile.nc", "closer.json"]
+    short, its = asked, about
+    if prompts == "binding":
+        short, its = makers.asked_for(loaded.tokenizer, prompts, count=1, pairs=min(pairs, player.PAIRS), **options)
+    shortest = min(short, key=len)
+    if len(shortest) <= player.LONGEST:
+        origin = loaded.about | {"model": loaded.about["source"], "prompts": makers.said(its | {"count": 1})}
+        subject = player.subject(door, shortest, f"{its['kind']} prompt", origin, tau)
+        runs.write_whole(folder / "playground.json", json.dumps(player.playground(subject)) + "\n")
+        data.append("playground.json")
+    runs.write_summary(folder, "profile", config, results, [*data, *files])
     _profile_report(results)
     _look_at(folder, files)
 

@@ -216,6 +216,8 @@ def test_mechanisms(tmp_path):
         assert (tmp_path / f"number-{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<script src=" not in (tmp_path / f"number-{name}.html").read_text()
     assert "without, per hop" in done.stdout
+    subject = json.loads((tmp_path / "playground.json").read_text())["subjects"][0]
+    assert (subject["name"], len(subject["tokens"]), len(subject["layers"])) == ("number task", 17, 12)
 
 
 def test_theory(tmp_path):

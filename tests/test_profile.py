@@ -197,6 +197,8 @@ def test_command(tmp_path):
     for name in ("heads", "heat-maps", "planes-of-heads", "traces", "path", "geometry"):
         assert (tmp_path / "run" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<script src=" not in (tmp_path / "run" / f"{name}.html").read_text()
+    subject = json.loads((tmp_path / "run" / "playground.json").read_text())["subjects"][0]
+    assert (subject["name"], len(subject["blocks"]), len(subject["layers"])) == ("binding prompt", 4, 30)
     (tmp_path / "run" / "inputs" / "00001.safetensors").unlink()
     before = (tmp_path / "run" / "profile.nc").read_bytes()
     assert run(*arguments).returncode == 0

@@ -238,12 +238,13 @@ def asked_for(
 def said(about: dict[str, Any]) -> str:
     """What `asked_for` tells of its prompts, for people."""
     count, kind = about["count"], about["kind"]
+    prompts = "prompt" if count == 1 else "prompts"
     if kind == "binding":
-        what = f"{count} binding prompts of {about['pairs']} sentences, {about['lengths']} in length"
+        what = f"{count} binding {prompts} of {about['pairs']} sentences, {about['lengths']} in length"
     elif kind in RULES:
-        what = f"{count} prompts of the {kind} task, hops: {about['hops']}"
+        what = f"{count} {prompts} of the {kind} task, hops: {about['hops']}"
     else:
-        return f"{count} prompts from {kind}, moving each {about['blocks']}"
+        return f"{count} {prompts} from {kind}, moving each {about['blocks']}"
     return f"{what}, {'chat template' if about['chat'] else 'plain text'}, seed {about['seed']}"
 
 
