@@ -316,7 +316,7 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str] = ()) -> Generator[list[Progress]]:
+def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str] = ()) -> Generator[list[Progress], None, None]:
     """Do what is not done, yielding the state of all steps over and over until nothing more can be done.
 
     program  the beginning of every command line: it must call `leave_with_parent`
