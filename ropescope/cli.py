@@ -974,7 +974,7 @@ def _shown(jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    from .experiments.reproduce import RUNNING, seconds_left
+    from .experiments.reproduce import BEGUN, RUNNING, TO_DO, seconds_left
 
     terminal = Console(stderr=True)
     if terminal.is_terminal:
@@ -985,7 +985,7 @@ def _shown(jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
 
     def show(progress: Sequence[Any]) -> None:
         for row in progress:
-            if before.get(row.step.name) != row.state:
+            if row.state not in (TO_DO, BEGUN, before.get(row.step.name)):
                 took = f" ({_duration(row.seconds)})" if row.seconds and row.state != RUNNING else ""
                 left = f", about {_duration(seconds_left(progress, jobs))} left in all" if row.state == RUNNING else ""
                 typer.echo(f"{row.step.name}: {row.state}{took}{': ' + row.why if row.why else ''}{left}")

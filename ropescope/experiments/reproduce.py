@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..models.weights import WEIGHTS, fetch
 from ..runs import new_folder, sha256, write_whole
@@ -29,6 +29,8 @@ OTHERS = ("stories15M", "gemma3-270m", "qwen2.5-coder-0.5b", "tinyllama-1.1b")
 """Language models that are profiled beside the first with preset paper."""
 TICK = 0.2
 """Seconds between two looks at the processes."""
+PATIENCE = 5.0
+"""Seconds in which a process that is asked to end must have done so."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ def steps(preset: str, model: str = MODEL) -> tuple[Step, ...]:
     folders = " ".join(f"@{task}-{seed}" for task, seed in runs)
     add("dynamics", "when heads turn pure and hops are learned", (10, f"dynamics {folders}"), (30, f"dynamics {folders}"))
     for task in ("number", "letter"):
-        add(f"evaluate-{task}", "test accuracy of the bundled model", (40, f"evaluate {task}"), (40, f"evaluate {task}"))
-    add("mechanisms", "what heads do along paths", (60, "mechanisms --inputs 4000 --changed 400"), (600, "mechanisms"))
+        add(f"evaluate-{task}", "test accuracy of the bundled model", (80, f"evaluate {task}"), (80, f"evaluate {task}"))
+    add("mechanisms", "what heads do along paths", (100, "mechanisms --inputs 2000 --changed 200"), (600, "mechanisms"))
     for task in ("number", "letter"):
         what = f"generalise {task}"
         add(
@@ -168,6 +170,14 @@ class Plan:
         """Where it is noted what a step was asked for."""
         return self.folder / "steps" / f"{step.name}.json"
 
+    def said(self, step: Step) -> Path:
+        """Where it is kept what a step's command said."""
+        return self.folder / "steps" / f"{step.name}.txt"
+
+    def reads_model(self, step: Step) -> bool:
+        """Whether a step needs a language model."""
+        return any(name in self.models for name in step.needs)
+
     def asked(self, step: Step) -> dict[str, Any]:
         """What a step is asked for, so that results of anything else are known by it."""
         made_from: dict[str, Any] = {}
@@ -195,22 +205,22 @@ WAITING = (TO_DO, BEGUN, CHANGED)
 
 @dataclass
 class Progress:
-    """How far a step is: its state, the seconds it took so far, and why it is left out, made anew or failed."""
+    """How far a step is: its state, the seconds it took so far, and why it is left out, made anew or failed.
+
+    Of the seconds, `processor` were spent computing: on a busy machine far fewer.
+    """
 
     step: Step
     state: str
     seconds: float = 0.0
     why: str = ""
+    processor: float = 0.0
 
 
 def said(row: Progress) -> dict[str, Any]:
     """A step as it goes into a summary."""
-    found = {
-        "does": row.step.does,
-        "command": " ".join(row.step.arguments),
-        "state": row.state,
-        "seconds": round(row.seconds, 1),
-    }
+    found: dict[str, Any] = {"does": row.step.does, "command": " ".join(row.step.arguments), "state": row.state}
+    found |= {"seconds": round(row.seconds, 1), "processor_seconds": round(row.processor, 1)}
     return found | ({"why": row.why} if row.why else {})
 
 
@@ -249,12 +259,13 @@ def state_of(plan: Plan, step: Step) -> Progress:
     noted = plan.noted(step)
     if noted is None:
         return Progress(step, TO_DO)
-    asked, seconds = plan.asked(step), noted.get("seconds", 0.0)
+    asked = plan.asked(step)
     if noted.get("arguments") != asked["arguments"]:
         raise ValueError(f"{plan.folder / step.name} was made with other settings: choose another folder for --out")
     if noted.get("made_from") != asked["made_from"]:
         return Progress(step, CHANGED, why="what it is made from has changed: to be made anew")
-    return Progress(step, DONE if whole(plan.folder / step.name) else BEGUN, seconds)
+    state = DONE if whole(plan.folder / step.name) else BEGUN
+    return Progress(step, state, noted.get("seconds", 0.0), processor=noted.get("processor_seconds", 0.0))
 
 
 def whole(folder: Path) -> bool:
@@ -284,7 +295,7 @@ def alone(folder: Path, patience: float = 10.0) -> Iterator[int]:
 
     Processes of steps hold it too, so those of a call that was killed are waited for: they leave as soon as they notice.
     """
-    import fcntl  # noqa: PLC0415  # where there is none, everything else still works
+    import fcntl  # noqa: PLC0415
 
     lock = os.open(new_folder(folder / "steps") / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -316,6 +327,13 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+class Running(NamedTuple):
+    """A process at work on a step, which it began at `since`, less the seconds that the step took before."""
+
+    process: subprocess.Popen[bytes]
+    since: float
+
+
 def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str] = ()) -> Generator[list[Progress], None, None]:
     """Do what is not done, yielding the state of all steps over and over until nothing more can be done.
 
@@ -324,118 +342,118 @@ def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str] = ())
     """
     with alone(plan.folder) as lock:
         progress = look(plan, skip)
-        running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        running: dict[str, Running] = {}
         try:
             while True:
                 for row in progress:
-                    if row.state == RUNNING:
-                        _look_after(plan, row, running)
+                    if row.state == RUNNING and _ended(plan, row, running[row.step.name]):
+                        del running[row.step.name]
                 for row in progress:
-                    if row.state in WAITING:
-                        _start(plan, row, progress, running, jobs, program, lock)
+                    if (
+                        row.state in WAITING
+                        and _ready(plan, row, progress, jobs)
+                        and (begun := _begin(plan, row, program, lock))
+                    ):
+                        running[row.step.name] = begun
                 yield progress
                 if not running:
                     return
                 time.sleep(TICK)
         finally:
-            _stop(plan, progress, running)
+            for at_work in running.values():
+                at_work.process.terminate()
+            for row in progress:
+                if row.step.name in running:
+                    _ended(plan, row, running[row.step.name], PATIENCE)
+                    row.state, row.why = BEGUN, ""
 
 
-def _start(
-    plan: Plan,
-    row: Progress,
-    progress: Sequence[Progress],
-    running: dict[str, tuple[subprocess.Popen[bytes], float]],
-    jobs: int,
-    program: Sequence[str],
-    lock: int,
-) -> None:
-    """Start a step if it is time for it; leave it out if that time will never come."""
-    step, states = row.step, {other.step.name: other.state for other in progress}
-    if lost := [name for name in step.needs if states.get(name) in (FAILED, LEFT_OUT)]:
-        row.state, row.why = LEFT_OUT, f"needs {lost[0]}, which is {states[lost[0]]}"
-        return
-    if any(states.get(name, DONE) != DONE for name in step.needs):
-        return
+def _ready(plan: Plan, row: Progress, progress: Sequence[Progress], jobs: int) -> bool:
+    """Whether it is time for a step; it is left out if that time will never come."""
+    needs, states = row.step.needs, {other.step.name: other.state for other in progress}
+    if lost := next((name for name in needs if states.get(name) in (FAILED, LEFT_OUT)), None):
+        row.state, row.why = LEFT_OUT, f"needs {lost}, which is {states[lost]}"
+        return False
+    running = [other.step for other in progress if other.state == RUNNING]
     # Language models fill the memory: one at a time.
-    reading = [name for other in progress if other.state == RUNNING for name in other.step.needs if name in plan.models]
-    if len(running) >= jobs or (reading and any(name in plan.models for name in step.needs)):
-        return
-    fresh = state_of(plan, step)  # what it needs may have been made anew since
-    row.state, row.seconds, row.why = fresh.state, fresh.seconds, fresh.why
+    taken = plan.reads_model(row.step) and any(plan.reads_model(step) for step in running)
+    return len(running) < jobs and not taken and all(states.get(name, DONE) == DONE for name in needs)
+
+
+def _begin(plan: Plan, row: Progress, program: Sequence[str], lock: int) -> Running | None:
+    """Start a step; None if it turns out to be done, or cannot be started."""
+    step = row.step
+    now = state_of(plan, step)  # what it needs may have been made anew since
+    row.state, row.seconds, row.processor, row.why = now.state, now.seconds, now.processor, now.why
     if row.state == DONE:
-        return
+        return None
     try:
         _make_room(plan, row)
     except ValueError as error:
         row.state, row.why = FAILED, str(error)
-        return
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (plan.folder / "steps" / f"{step.name}.txt").open("wb") as said:
+        return None
+    with plan.said(step).open("wb") as said:
         process = subprocess.Popen(
             [*program, *plan.command(step)],
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
             pass_fds=(lock,),
         )
-    running[step.name] = process, time.monotonic() - row.seconds
     row.state = RUNNING
+    return Running(process, time.monotonic() - row.seconds)
 
 
 def _make_room(plan: Plan, row: Progress) -> None:
     """Note what is asked for; results made from something else are cleared away, files from elsewhere refused."""
-    step = row.step
-    folder = plan.folder / step.name
-    if plan.noted(step) is None and folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+    folder = plan.folder / row.step.name
+    if plan.noted(row.step) is None and folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ValueError(f"{folder} holds files that come from elsewhere: choose another folder for --out")
     if row.state == CHANGED:
         shutil.rmtree(folder, ignore_errors=True)
-    write_whole(plan.note(step), json.dumps({**plan.asked(step), "seconds": row.seconds}, indent=1) + "\n")
+    _write_note(plan, row, plan.asked(row.step))
 
 
-def _look_after(plan: Plan, row: Progress, running: dict[str, tuple[subprocess.Popen[bytes], float]]) -> None:
-    """See whether a running step has ended, and how."""
-    process, since = running[row.step.name]
-    row.seconds = time.monotonic() - since
+def _write_note(plan: Plan, row: Progress, asked: Mapping[str, Any]) -> None:
+    took = {"seconds": round(row.seconds, 1), "processor_seconds": round(row.processor, 1)}
+    write_whole(plan.note(row.step), json.dumps({**asked, **took}, indent=1) + "\n")
+
+
+def _ended(plan: Plan, row: Progress, running: Running, patience: float = 0.0) -> bool:
+    """Whether a step's process has ended, and how; with patience it is made to."""
+    before, process = _children_seconds(), running.process
+    if patience:
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    row.seconds = time.monotonic() - running.since
     if (code := process.poll()) is None:
-        return
-    del running[row.step.name]
-    assert process.stdin is not None
-    process.stdin.close()
-    _note_seconds(plan, row)
-    if code == 0 and whole(plan.folder / row.step.name):
-        row.state, row.why = DONE, ""
-    else:
+        return False
+    row.processor += _children_seconds() - before
+    if process.stdin is not None:
+        process.stdin.close()
+    _write_note(plan, row, plan.noted(row.step) or plan.asked(row.step))
+    row.state, row.why = DONE, ""
+    if code != 0 or not whole(plan.folder / row.step.name):
         row.state, row.why = FAILED, _last_sentence(plan, row.step, code)
+    return True
+
+
+def _children_seconds() -> float:
+    """Computing time of all processes that were started here and have ended."""
+    import resource  # noqa: PLC0415
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _last_sentence(plan: Plan, step: Step, code: int) -> str:
     if code < 0:
         return f"ended by signal {-code}"
-    said = (plan.folder / "steps" / f"{step.name}.txt").read_text(errors="replace").strip().splitlines()
-    return said[-1].removeprefix("ropescope: ") if said else f"ended with code {code} and said nothing"
-
-
-def _note_seconds(plan: Plan, row: Progress) -> None:
-    noted = plan.noted(row.step) or plan.asked(row.step)
-    write_whole(plan.note(row.step), json.dumps({**noted, "seconds": round(row.seconds, 1)}, indent=1) + "\n")
-
-
-def _stop(
-    plan: Plan, progress: Sequence[Progress], running: dict[str, tuple[subprocess.Popen[bytes], float]], patience: float = 5.0
-) -> None:
-    """End what still runs."""
-    for process, _ in running.values():
-        process.terminate()
-    for row in progress:
-        if row.step.name in running:
-            process, since = running[row.step.name]
-            try:
-                process.wait(patience)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            row.state, row.seconds = BEGUN, time.monotonic() - since
-            _note_seconds(plan, row)
+    lines = plan.said(step).read_text(errors="replace").strip().splitlines()
+    if code == 0 or not lines:
+        return f"ended with code {code} but left no whole results"
+    return lines[-1].removeprefix("ropescope: ")
