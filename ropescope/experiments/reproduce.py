@@ -103,8 +103,12 @@ def steps(preset: str, model: str = MODEL) -> tuple[Step, ...]:
             (300, f"{what} --inputs 1000"),
         )
     what = f"control @{model}"
-    few, many = "--count 8 --pairs 12 --draws 2", "--count 24 --draws 3"
+    few, many = "--count 4 --pairs 8 --draws 1", "--count 24 --draws 3"
     add(f"control-{model}", "the same in a language model", (120, f"{what} {few}"), (1800, f"{what} {many}"))
+    few = "bench scores --tokens 17,32,64 --rerun-up-to 64 --rounds 3"
+    add("bench", "what scores cost, as ratios", (40, few), (900, "bench"))
+    what = f"bench profile --model @{model}"
+    add("bench-profile", "the same in a language model", (60, f"{what} --pairs 12 --rounds 1"), (900, f"{what} --rounds 3"))
     return tuple(found)
 
 
