@@ -889,6 +889,9 @@ def reproduce(
             help="Language model: folder, GGUF file or hub id.  [default: smollm2-135m in $ROPESCOPE_WEIGHTS or weights]"
         ),
     ] = None,
+    chat: Annotated[
+        str | None, typer.Option(help="Chat model to ask, too, as in ropescope llm; a provider's is paid for.")
+    ] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch language models that are not at hand.")] = False,
     only: Annotated[str | None, typer.Option(help="Steps to do, with commas between them; others stay as they are.")] = None,
     skip: Annotated[str | None, typer.Option(help="Steps to leave as they are.")] = None,
@@ -903,8 +906,8 @@ def reproduce(
     jobs = (os.cpu_count() or 1) if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, not {jobs}")
-    models = experiment.models_at_hand(preset, model, fetch and not show)
-    plan = experiment.Plan(out, experiment.steps(preset, next(iter(models))), models)
+    models = experiment.models_at_hand(preset, model, chat, fetch and not show)
+    plan = experiment.Plan(out, experiment.steps(preset, next(iter(models)), chat is not None), models)
     left_out = experiment.not_asked_for(plan.steps, only, skip)
     progress = experiment.look(plan, left_out)
     if show:

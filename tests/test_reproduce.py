@@ -58,7 +58,8 @@ import json, sys, types
 from pathlib import Path
 from ropescope.experiments import reproduce
 rows, standing_in = json.loads(sys.argv.pop(1)), json.loads(sys.argv.pop(1))
-reproduce.steps = lambda preset, model: tuple(reproduce.Step(name, does, tuple(given), s) for name, does, given, s in rows)
+small = tuple(reproduce.Step(name, does, tuple(given), seconds) for name, does, given, seconds in rows)
+reproduce.steps = lambda preset, model, chat: small
 def write(folders, out):
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(" ".join(folder.name for folder in folders))
@@ -286,7 +287,7 @@ def test_steps_of_a_model_that_is_not_at_hand_are_left_out(tmp_path, monkeypatch
     plan = Plan(tmp_path / "out", steps("quick", next(iter(models))), models)
     left_out = {row.step.name: row.why for row in look(plan) if row.state == LEFT_OUT}
     why = "no model at hand, run `ropescope weights smollm2-135m`"
-    assert left_out == {"profile-smollm2-135m": why, "control-smollm2-135m": why}
+    assert left_out == dict.fromkeys(("profile-smollm2-135m", "control-smollm2-135m", "bench-profile"), why)
     assert all(row.state == TO_DO for row in look(plan) if row.step.name not in left_out)
     with pytest.raises(ValueError, match="--model nowhere is neither a folder nor a GGUF file nor a hub id"):
         models_at_hand("quick", "nowhere")
@@ -307,14 +308,12 @@ def test_a_model_is_known_by_its_weights(tmp_path, monkeypatch):
     plan.folder.mkdir()
     pretend(plan, step)
     assert states(plan) == [DONE]
-    folder.rename(tmp_path / "moved")
-    assert states(
-        Plan(plan.folder, (step,), {"smollm2-135m": next(iter(models_at_hand("quick", str(tmp_path / "moved")).values()))})
-    ) == [DONE]
-    (tmp_path / "moved" / "model.safetensors").write_bytes(b"others")
-    assert states(
-        Plan(plan.folder, (step,), {"smollm2-135m": next(iter(models_at_hand("quick", str(tmp_path / "moved")).values()))})
-    ) == [CHANGED]
+    elsewhere = tmp_path / "elsewhere" / folder.name
+    elsewhere.parent.mkdir()
+    folder.rename(elsewhere)
+    assert states(Plan(plan.folder, (step,), models_at_hand("quick", str(elsewhere)))) == [DONE]
+    (elsewhere / "model.safetensors").write_bytes(b"others")
+    assert states(Plan(plan.folder, (step,), models_at_hand("quick", str(elsewhere)))) == [CHANGED]
 
 
 def test_only_and_skip():
@@ -345,9 +344,11 @@ def test_every_step_of_the_presets_is_a_command_with_known_options(preset):
     from ropescope import cli  # noqa: PLC0415
 
     group = typer.main.get_command(cli.app)
-    chosen = steps(preset)
+    chosen = steps(preset, chat="llm" in group.commands)
     assert len({step.name for step in chosen}) == len(chosen)
-    plan = Plan(Path("out"), chosen, {name: Model(f"weights/{name}") for name in (reproduce.MODEL, *reproduce.OTHERS)})
+    plan = Plan(
+        Path("out"), chosen, {name: Model(f"weights/{name}") for name in (reproduce.MODEL, *reproduce.OTHERS, reproduce.CHAT)}
+    )
     before: set[str] = set()
     for step in chosen:
         name, *arguments = plan.command(step)

@@ -27,6 +27,8 @@ PRESETS = ("quick", "paper")
 MODEL = "smollm2-135m"
 OTHERS = ("stories15M", "gemma3-270m", "qwen2.5-coder-0.5b", "tinyllama-1.1b")
 """Language models that are profiled beside the first with preset paper."""
+CHAT = "chat"
+"""What steps call the chat model."""
 TICK = 0.2
 """Seconds between two looks at the processes."""
 PATIENCE = 5.0
@@ -52,8 +54,8 @@ class Step:
         return tuple(argument[1:] for argument in self.arguments if argument.startswith("@"))
 
 
-def steps(preset: str, model: str = MODEL) -> tuple[Step, ...]:
-    """The list for a preset and the name of a language model.
+def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ...]:
+    """The list for a preset and the name of a language model; a chat model is asked, too, if that is wanted.
 
     Preset quick trains small models for the dynamics, and looks into the bundled ones of full size on few inputs. Preset paper
     has the settings of the recorded results; the bundled models are those of its number-0 and letter-1, in half precision.
@@ -109,6 +111,9 @@ def steps(preset: str, model: str = MODEL) -> tuple[Step, ...]:
     add("bench", "what scores cost, as ratios", (40, few), (900, "bench"))
     what = f"bench profile --model @{model}"
     add("bench-profile", "the same in a language model", (60, f"{what} --pairs 12 --rounds 1"), (900, f"{what} --rounds 3"))
+    if chat:
+        what, few = f"llm --model @{CHAT} --yes", "--lengths 12,16,32,100 --runs 2 --samples 10"
+        add("llm", "both tasks as questions to a chat model", (300, f"{what} {few}"), (3600, what))
     return tuple(found)
 
 
@@ -124,7 +129,7 @@ class Model:
     missing: str = ""
 
 
-def models_at_hand(preset: str, model: str | None = None, fetched: bool = False) -> dict[str, Model]:
+def models_at_hand(preset: str, model: str | None = None, chat: str | None = None, fetched: bool = False) -> dict[str, Model]:
     """Language models by name, the chosen one first: `model` is a folder, GGUF file or hub id, or else the usual one."""
     folder = Path(os.environ.get("ROPESCOPE_WEIGHTS") or "weights")
     found: dict[str, Model] = {}
@@ -146,6 +151,8 @@ def models_at_hand(preset: str, model: str | None = None, fetched: bool = False)
                 found.setdefault(name, Model(missing=str(error)))
         else:
             found.setdefault(name, Model(missing=f"no model at hand, run `ropescope weights {name}`"))
+    if chat is not None:
+        found[CHAT] = Model(chat, {"id": chat})
     return found
 
 
