@@ -882,7 +882,7 @@ def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, 
 @app.command(epilog="Example:  ropescope reproduce --preset quick --out out/reproduce")
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the page and the run folders of all steps.")] = Path("out/reproduce"),
-    preset: Annotated[str, typer.Option(help="quick (minutes) or paper (settings of the recorded results: a day).")] = "quick",
+    preset: Annotated[str, typer.Option(help="quick (minutes) or paper (hours: the recorded settings).")] = "quick",
     model: Annotated[
         str | None,
         typer.Option(
@@ -922,29 +922,28 @@ def reproduce(
     except KeyboardInterrupt:
         typer.echo(f"ropescope: interrupted; give the same command again to go on in {out}", err=True)
         raise typer.Exit(130) from None
-    _reproduce_page(plan, preset, progress)
-    if failed := [row for row in progress if row.state == experiment.FAILED]:
-        typer.echo("\n".join(f"ropescope: {row.step.name} failed: {row.why}" for row in failed), err=True)
-        raise typer.Exit(1)
+    _reproduce_end(plan, preset, progress)
 
 
-def _reproduce_page(plan: Any, preset: str, progress: Sequence[Any]) -> None:
+def _reproduce_end(plan: Any, preset: str, progress: Sequence[Any]) -> None:
     from . import runs
     from .experiments import reproduce as experiment
     from .report.page import write_page
     from .report.papers import paper_figures
 
-    folders = [plan.folder / row.step.name for row in progress if row.state == experiment.DONE]
-    if not folders:
-        return
-    paper_figures(folders, plan.folder / "figures")
-    write_page(folders, plan.folder / "index.html")
     config = {"preset": preset, "models": {name: model.made_of for name, model in plan.models.items() if not model.missing}}
-    rows = {row.step.name: experiment.said(row) for row in progress}
-    # Without the page's hash, as `ropescope report` may write the page again.
-    runs.write_summary(plan.folder, "reproduce", config, {"steps": rows})
+    # Without the hash of the page, as `ropescope report` may write it again.
+    runs.write_summary(plan.folder, "reproduce", config, {"steps": {row.step.name: experiment.said(row) for row in progress}})
     _print(_overview(progress, 1))
-    typer.echo(f"look at {plan.folder / 'index.html'}")
+    failed = [row for row in progress if row.state == experiment.FAILED]
+    for row in failed:
+        typer.echo(f"ropescope: {row.step.name} failed: {row.why}", err=True)
+    if folders := [plan.folder / row.step.name for row in progress if row.state == experiment.DONE]:
+        paper_figures(folders, plan.folder / "figures")
+        write_page(folders, plan.folder / "index.html")
+        typer.echo(f"look at {plan.folder / 'index.html'}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _overview(progress: Sequence[Any], jobs: int) -> Any:
@@ -955,6 +954,8 @@ def _overview(progress: Sequence[Any], jobs: int) -> Any:
     from .experiments import reproduce as experiment
 
     table = Table("step", "what it does", "state", "took", "estimate", box=box.SIMPLE_HEAD)
+    for column in table.columns[-2:]:
+        column.justify = "right"
     for row in progress:
         state = f"{row.state}: {row.why}" if row.why else row.state
         took = _duration(row.seconds) if row.seconds else ""

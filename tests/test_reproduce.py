@@ -48,7 +48,9 @@ TINY = tuple(part for change in CHANGES for part in ("--set", change))
 NUMBER = Step("number-0", "a small model learns", ("train", "number", "--resume", *TINY), 4)
 LETTER = Step("letter-0", "another one", ("train", "letter", "--resume", *TINY), 4)
 DYNAMICS = Step("dynamics", "what they learned when", ("dynamics", "@number-0", "@letter-0"), 6)
-LONGER = Step("generalise-number", "longer inputs", ("generalise", "number", "--lengths", "17,20", "--samples", "4"), 5)
+LONGER = Step(
+    "generalise-number", "longer inputs", ("generalise", "number", "--lengths", "17,20", "--samples", "4", "--seeds", "1"), 5
+)
 BROKEN = Step("broken", "cannot be done", ("evaluate", "word"), 3)
 AFTER = Step("after", "needs what cannot be done", ("dynamics", "@broken"), 3)
 SMALL = (NUMBER, LETTER, DYNAMICS, LONGER)
@@ -159,7 +161,7 @@ def alive(folder: Path) -> list[int]:
 def test_killed_at_random_moments_it_goes_on_to_the_same_results(undisturbed, tmp_path):
     rng = random.Random(0)
     folder, kills = tmp_path / "killed", 0
-    while kills < 5:
+    while kills < 4:
         process = start(folder, SMALL, "--jobs", "2", stdout=subprocess.DEVNULL)
         before = len(list(folder.rglob("*")))
         while process.poll() is None and len(list(folder.rglob("*"))) <= before + rng.randrange(6):
@@ -258,7 +260,7 @@ def test_what_is_made_from_something_new_is_made_anew(plan):
 
 def test_other_settings_and_strange_files_are_refused(plan):
     pretend(plan, LONGER)
-    other = Step(LONGER.name, LONGER.does, (*LONGER.arguments, "--seeds", "2"), 5)
+    other = Step(LONGER.name, LONGER.does, (*LONGER.arguments, "--seed", "2"), 5)
     with pytest.raises(ValueError, match="generalise-number was made with other settings: choose another folder for --out"):
         look(Plan(plan.folder, (other,), {}))
     (plan.folder / "number-0").mkdir()
@@ -314,6 +316,20 @@ def test_a_model_is_known_by_its_weights(tmp_path, monkeypatch):
     assert states(Plan(plan.folder, (step,), models_at_hand("quick", str(elsewhere)))) == [DONE]
     (elsewhere / "model.safetensors").write_bytes(b"others")
     assert states(Plan(plan.folder, (step,), models_at_hand("quick", str(elsewhere)))) == [CHANGED]
+    assert states(Plan(plan.folder, (step,), models_at_hand("quick"))) == [
+        DONE
+    ]  # the model is gone, what it was read for is not
+
+
+def test_a_model_that_cannot_be_fetched_is_a_failure(tmp_path, monkeypatch):
+    def nothing(name, folder):
+        raise ValueError(f"{name} cannot be reached")
+
+    monkeypatch.setenv("ROPESCOPE_WEIGHTS", str(tmp_path))
+    monkeypatch.setattr(reproduce, "fetch", nothing)
+    step = Step("profile", "reads a model", ("profile", "@smollm2-135m"), 1)
+    (row,) = look(Plan(tmp_path / "out", (step,), models_at_hand("quick", fetched=True)))
+    assert (row.state, row.why) == (FAILED, "smollm2-135m cannot be reached")
 
 
 def test_only_and_skip():

@@ -122,11 +122,12 @@ def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ..
 
 @dataclass(frozen=True)
 class Model:
-    """A language model: where it is and what identifies its weights, or why it is not at hand."""
+    """A language model: where it is and what identifies its weights; or why it is not at hand, though it was to be fetched."""
 
     where: str = ""
     made_of: Mapping[str, str] | None = None
     missing: str = ""
+    failed: bool = False
 
 
 def models_at_hand(preset: str, model: str | None = None, chat: str | None = None, fetched: bool = False) -> dict[str, Model]:
@@ -148,7 +149,7 @@ def models_at_hand(preset: str, model: str | None = None, chat: str | None = Non
             try:
                 found.setdefault(name, _model(fetch(name, folder)))
             except ValueError as error:
-                found.setdefault(name, Model(missing=str(error)))
+                found.setdefault(name, Model(missing=str(error), failed=True))
         else:
             found.setdefault(name, Model(missing=f"no model at hand, run `ropescope weights {name}`"))
     if chat is not None:
@@ -264,19 +265,19 @@ def look(plan: Plan, skip: Sequence[str] = ()) -> list[Progress]:
 
 def state_of(plan: Plan, step: Step) -> Progress:
     """What is in the folder of one step."""
-    for name in step.needs:
-        if (model := plan.models.get(name)) is not None and model.missing:
-            return Progress(step, LEFT_OUT, why=model.missing)
-    noted = plan.noted(step)
-    if noted is None:
-        return Progress(step, TO_DO)
-    asked = plan.asked(step)
-    if noted.get("arguments") != asked["arguments"]:
+    lost = next((plan.models[name] for name in step.needs if name in plan.models and plan.models[name].missing), None)
+    noted, asked = plan.noted(step) or {}, plan.asked(step)
+    if noted and noted.get("arguments") != asked["arguments"]:
         raise ValueError(f"{plan.folder / step.name} was made with other settings: choose another folder for --out")
-    if noted.get("made_from") != asked["made_from"]:
+    if noted and whole(plan.folder / step.name) and (lost or noted.get("made_from") == asked["made_from"]):
+        return Progress(step, DONE, noted.get("seconds", 0.0), processor=noted.get("processor_seconds", 0.0))
+    if lost:
+        return Progress(step, FAILED if lost.failed else LEFT_OUT, why=lost.missing)
+    if noted and noted.get("made_from") != asked["made_from"]:
         return Progress(step, CHANGED, why="what it is made from has changed: to be made anew")
-    state = DONE if whole(plan.folder / step.name) else BEGUN
-    return Progress(step, state, noted.get("seconds", 0.0), processor=noted.get("processor_seconds", 0.0))
+    row = Progress(step, BEGUN if noted else TO_DO)
+    row.seconds, row.processor = noted.get("seconds", 0.0), noted.get("processor_seconds", 0.0)
+    return row
 
 
 def whole(folder: Path) -> bool:
