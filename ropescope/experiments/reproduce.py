@@ -25,8 +25,8 @@ from ..runs import new_folder, sha256, write_whole
 
 PRESETS = ("quick", "paper")
 MODEL = "smollm2-135m"
-OTHERS = ("stories15M", "gemma3-270m", "qwen2.5-coder-0.5b", "tinyllama-1.1b")
-"""Language models that are profiled beside the first with preset paper."""
+OTHERS = {"stories15M": 120, "gemma3-270m": 700, "qwen2.5-coder-0.5b": 1500, "tinyllama-1.1b": 3000}
+"""Language models that are profiled beside the first with preset paper, and the seconds that takes about."""
 CHAT = "chat"
 """What steps call the chat model."""
 TICK = 0.2
@@ -72,30 +72,30 @@ def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ..
     fewer = "17,33,65,129,257,513,850,1700"
     seeds = range(1 if preset == "quick" else 3)
     runs = [(task, seed) for seed in seeds for task in ("number", "letter")]
-    add("theory", "built heads, bounds, exact gaps", (30, "theory --inputs 20000 --draws 1000"), (120, "theory"))
+    add("theory", "built heads, bounds, exact gaps", (30, "theory --inputs 20000 --draws 1000"), (90, "theory"))
     for task, seed in runs:
         how = f"train {task} --seed {seed} --resume"
-        add(f"{task}-{seed}", f"a GPT-J learns the {task} task", (150, f"{how} --preset quick"), (2800, how))
+        add(f"{task}-{seed}", f"a GPT-J learns the {task} task", (150, f"{how} --preset quick"), (3000, how))
     folders = " ".join(f"@{task}-{seed}" for task, seed in runs)
     add("dynamics", "when heads turn pure and hops are learned", (10, f"dynamics {folders}"), (30, f"dynamics {folders}"))
     for task in ("number", "letter"):
         add(f"evaluate-{task}", "test accuracy of the bundled model", (80, f"evaluate {task}"), (80, f"evaluate {task}"))
-    add("mechanisms", "what heads do along paths", (120, "mechanisms --inputs 2000 --changed 200"), (600, "mechanisms"))
+    add("mechanisms", "what heads do along paths", (120, "mechanisms --inputs 2000 --changed 200"), (1000, "mechanisms"))
     for task in ("number", "letter"):
         what = f"generalise {task}"
         add(
             what.replace(" ", "-"),
             "accuracy on longer inputs",
             (85, f"{what} --lengths {fewer} --samples 128 --seeds 2"),
-            (900, what),
+            (3000, what),
         )
     add("canonical", "one-head models at every angle", (90, "canonical --preset quick"), (900, "canonical"))
     what = f"profile @{model}"
-    add(f"profile-{model}", "every head of a language model", (60, f"{what} --count 8 --pairs 12"), (600, what))
-    add(f"profile-{model}-unequal", "the same, sentences of unequal length", None, (600, f"{what} --lengths unequal"))
-    for other in OTHERS:
+    add(f"profile-{model}", "every head of a language model", (50, f"{what} --count 8 --pairs 12"), (700, what))
+    add(f"profile-{model}-unequal", "the same, sentences of unequal length", None, (700, f"{what} --lengths unequal"))
+    for other, seconds in OTHERS.items():
         if other != model:
-            add(f"profile-{other}", "every head of a language model", None, (900, f"profile @{other}"))
+            add(f"profile-{other}", "every head of a language model", None, (seconds, f"profile @{other}"))
     for task in ("number", "letter"):
         what = f"control {task}"
         add(
@@ -106,7 +106,7 @@ def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ..
         )
     what = f"control @{model}"
     few, many = "--count 4 --pairs 8 --draws 1", "--count 24 --draws 3"
-    add(f"control-{model}", "the same in a language model", (120, f"{what} {few}"), (1800, f"{what} {many}"))
+    add(f"control-{model}", "the same in a language model", (120, f"{what} {few}"), (6000, f"{what} {many}"))
     few = "bench scores --tokens 17,32,64 --rerun-up-to 64 --rounds 3"
     add("bench", "what scores cost, as ratios", (40, few), (900, "bench"))
     what = f"bench profile --model @{model}"
