@@ -101,16 +101,16 @@ def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ..
         add(
             what.replace(" ", "-"),
             "planes and heads changed",
-            (60, f"{what} --inputs 400 --draws 3"),
+            (110, f"{what} --inputs 400 --draws 3"),
             (300, f"{what} --inputs 1000"),
         )
     what = f"control @{model}"
     few, many = "--count 4 --pairs 8 --draws 1", "--count 24 --draws 3"
-    add(f"control-{model}", "the same in a language model", (120, f"{what} {few}"), (6000, f"{what} {many}"))
+    add(f"control-{model}", "the same in a language model", (220, f"{what} {few}"), (6000, f"{what} {many}"))
     few = "bench scores --tokens 17,32,64 --rerun-up-to 64 --rounds 3"
     add("bench", "what scores cost, as ratios", (40, few), (900, "bench"))
     what = f"bench profile --model @{model}"
-    add("bench-profile", "the same in a language model", (60, f"{what} --pairs 12 --rounds 1"), (900, f"{what} --rounds 3"))
+    add("bench-profile", "the same in a language model", (30, f"{what} --pairs 12 --rounds 1"), (900, f"{what} --rounds 3"))
     if chat:
         what, few = f"llm --model @{CHAT} --yes", "--lengths 12,16,32,100 --runs 2 --samples 10"
         add("llm", "both tasks as questions to a chat model", (300, f"{what} {few}"), (3600, what))
