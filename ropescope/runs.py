@@ -53,7 +53,8 @@ def new_folder(path: Path) -> Path:
 
 def sha256(path: Path) -> str:
     """The hash by which a result names a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as data:  # not all at once: weights of language models are large
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def plain(values: NDArray[Any]) -> Any:

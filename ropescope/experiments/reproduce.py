@@ -106,7 +106,7 @@ def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ..
         )
     what = f"control @{model}"
     few, many = "--count 4 --pairs 8 --draws 1", "--count 24 --draws 3"
-    add(f"control-{model}", "the same in a language model", (220, f"{what} {few}"), (6000, f"{what} {many}"))
+    add(f"control-{model}", "the same in a language model", (250, f"{what} {few}"), (6000, f"{what} {many}"))
     few = "bench scores --tokens 17,32,64 --rerun-up-to 64 --rounds 3"
     add("bench", "what scores cost, as ratios", (40, few), (900, "bench"))
     what = f"bench profile --model @{model}"
