@@ -80,7 +80,8 @@ def kept_arrays(path: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> d
 
 def sha256(path: Path) -> str:
     """The hash by which a result names a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as data:  # not all at once: weights of language models are large
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def plain(values: NDArray[Any]) -> Any:

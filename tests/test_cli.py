@@ -123,10 +123,7 @@ def test_bench(tmp_path):
         (["train", "number", "--set", "speed=3"], "--set speed is not an entry of the recipe"),
         (["train", "number", "--set", "seed=3"], "--set seed is not an entry of the recipe: task_sizes"),
         (["train", "number", "--set", "layers=0"], "layers must be at least 1"),
-        (["train", "number", "--set", "samples=[1]"], "samples must be 3 numbers"),
         (["train", "number", "--set", 'task_sizes={"hops": 99}'], "hops is 99 but stops only 8"),
-        (["train", "number", "--set", "planes=5"], "planes must be ids of RoPE planes"),
-        (["train", "number", "--set", 'planes=["a"]'], "each of planes must be a whole number"),
         (["evaluate", "word"], "task must be one of number, letter"),
         (["evaluate", "number", "--model", "/dev/null"], "holds no model"),
         (["dynamics", "/dev/null"], "holds no training run"),
@@ -139,13 +136,37 @@ def test_bench(tmp_path):
         (["theory", "--longest", "50"], "longest at least 100"),
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
         (["canonical", "--preset", "huge"], "preset must be one of full, quick, not 'huge'"),
+        (["reproduce", "--preset", "huge"], "preset must be one of quick, paper, not 'huge'"),
+        (["reproduce", "--only", "theory,nothing"], "--only nothing is no step: there are theory, number-0"),
+        (["reproduce", "--jobs", "0"], "--jobs must be at least 1, not 0"),
         (["nothing"], "nothing"),
     ],
 )
-def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path):
+def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path, monkeypatch, capsys):
     if "--out" not in arguments and arguments[0] in COMMANDS:
         arguments = [*arguments, "--out", str(tmp_path)]
-    done = run(*arguments)
+    # Here and not in a process of its own, most of whose time would go into loading torch; the next test has some of them.
+    monkeypatch.setattr(sys, "argv", ["ropescope", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["demo", "--inputs", "1"], "ropescope: inputs must be at least 2"),
+        (["nothing"], "No such command 'nothing'"),
+        # Wrong types: in this process the checks of the tests would speak first.
+        (["train", "number", "--set", "samples=[1]"], "samples must be 3 numbers"),
+        (["train", "number", "--set", "planes=5"], "planes must be ids of RoPE planes"),
+        (["train", "number", "--set", 'planes=["a"]'], "each of planes must be a whole number"),
+    ],
+)
+def test_bad_input_shows_no_traceback(arguments, says, tmp_path):
+    done = run(*arguments, *(["--out", str(tmp_path)] if arguments[0] in COMMANDS else []))
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -160,7 +181,7 @@ def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("dynamics", "weights")])  # which draw nothing
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("dynamics", "weights", "reproduce")])  # no seed
 @pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
 def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
     task = ["number"] if command in ("train", "evaluate", "profile", "control") else []

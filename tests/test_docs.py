@@ -324,3 +324,19 @@ def test_tables_are_those_of_the_recorded_runs(page, rows, of):
     assert expected
     for row in expected:
         assert row in text, row
+
+
+def steps_rows() -> list[str]:
+    from ropescope.experiments.reproduce import Step, steps  # noqa: PLC0415
+
+    def cell(step: Step | None) -> str:
+        return "" if step is None else f"`{' '.join(step.arguments)}`"
+
+    quick = {step.name: step for step in steps("quick")}
+    return [f"| {step.name} | {step.does} | {cell(quick.get(step.name))} | {cell(step)} |" for step in steps("paper")]
+
+
+def test_the_table_of_steps_is_the_list():
+    page = (ROOT / "docs" / "reproduce.md").read_text()
+    table = "\n".join(("| step | what it does | preset quick | preset paper |", "|---|---|---|---|", *steps_rows()))
+    assert table + "\n\n" in page
