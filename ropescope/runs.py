@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers")
 """Those that are installed are named in every summary."""
@@ -113,3 +117,98 @@ def read_trajectory(folder: Path) -> Trajectory:
     except (ValueError, SafetensorError) as error:
         raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
     return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)
+
+
+def read_profile(path: Path) -> xr.Dataset:
+    """The scores that `ropescope profile` kept; every input has the mean over inputs in its planes."""
+    import xarray as xr  # noqa: PLC0415
+
+    try:
+        scores = xr.load_dataset(path, engine="scipy")
+        names = [str(name) for name in scores.data_vars if str(name).startswith("plane_")]
+        return scores.assign({name: scores[name].broadcast_like(scores["input"]) for name in names})
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise ValueError(f"{path} holds no profile that can be read ({error}): copy it anew or profile again") from None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder as its summary tells it."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What the folder is called."""
+        return self.folder.resolve().name
+
+    @property
+    def command(self) -> str:
+        """Which command made it."""
+        return str(self.summary["command"])
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What was asked."""
+        found: Mapping[str, Any] = self.summary["config"]
+        return found
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """What came out."""
+        found: Mapping[str, Any] = self.summary["results"]
+        return found
+
+    def read(self, name: str) -> Any:
+        """A JSON file beside the summary; None if it was not kept."""
+        path = self.folder / name
+        return _json(path) if path.exists() else None
+
+
+def find_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in the folders, or in folders below them, in the order of their names; each is read and checked."""
+    found: dict[Path, Run] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is no folder: give run folders, or a folder of them")
+        marks = [path for name in ("summary.json", "history.safetensors") for path in folder.rglob(name)]
+        paths = sorted({path.parent for path in marks}, key=lambda path: [_natural(part) for part in path.parts])
+        if not paths:
+            raise ValueError(f"{folder} holds no run of ropescope: give folders that its commands have written")
+        for path in paths:
+            if path.resolve() not in found:
+                found[path.resolve()] = read_run(path)
+    return list(found.values())
+
+
+def read_run(folder: Path) -> Run:
+    """A run folder; a ValueError in one sentence if it is damaged or its files are not those of its summary."""
+    path = folder / "summary.json"
+    if not path.exists():  # a training run that has not ended
+        return Run(folder, {"command": "train", "config": _json(folder / "config.json"), "results": {}, "sha256": {}})
+    summary = _json(path)
+    kinds = {"command": str, "config": dict, "results": dict, "sha256": dict}
+    if not isinstance(summary, dict) or any(not isinstance(summary.get(key), kind) for key, kind in kinds.items()):
+        raise ValueError(f"{path} is no summary of a run of ropescope: give folders that its commands have written")
+    for name, expected in summary["sha256"].items():
+        if (folder / name).is_file() and sha256(folder / name) != expected:
+            raise ValueError(
+                f"{folder / name} is not the file its summary was written with (their hashes differ): "
+                "copy the folder anew or run its command again"
+            )
+    return Run(folder, summary)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): copy it anew or run its command again") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it anew or run its command again") from None
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """For sorting: run-10 after run-9."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,42 @@ Chart = Any
 """Altair's charts; its own types change with what they are combined from."""
 
 
+class Inline(alt.InlineData):
+    """Rows of a chart, shared by all its copies.
+
+    Altair copies charts whenever it combines them, down to every number of their rows, and checks the rows each time: of a
+    hundred parts of a page that took minutes.
+    """
+
+    _class_is_valid_at_instantiation = False
+
+    def __deepcopy__(self, _: Any) -> Inline:
+        """Rows are never changed, so a copy need not have its own."""
+        return self
+
+
+PICKED = "picked"
+"""The name of the head that is chosen on a page; charts that have this parameter follow the choice, others do not."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart of a run with one sentence on how to read it; its title is the chart's own unless that changes with a choice.
+
+    `wide` ones have a line of the page for themselves.
+    """
+
+    chart: Chart
+    reading: str
+    title: str | None = None
+    wide: bool = True
+
+
+def picked(name: str = "") -> alt.Parameter:
+    """The parameter of a chart that follows the choice of a head, as "L8 H1"; `name` is the first choice."""
+    return alt.param(name=PICKED, value=name)
+
+
 def across(field: str) -> alt.X:
     """A positional score, to the right."""
     return alt.X(f"{field}:Q", scale=INSIDE, axis=TICKS, title="positional score: weights stay in place")
@@ -39,7 +76,7 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
         """A shaded square with its corner at (x, y), and its name beside it, towards the middle of the plane."""
         box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
-        base = alt.Chart(alt.InlineData(values=[box]))
+        base = alt.Chart(Inline(values=[box]))
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(across("x"), up("y"), x2="x2:Q", y2="y2:Q")
         look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
         look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
@@ -57,7 +94,7 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
 
     Heads of `name_group` have their names beside them.
     """
-    heads = alt.Chart(alt.InlineData(values=list(rows)))
+    heads = alt.Chart(Inline(values=list(rows)))
     groups = list(dict.fromkeys(row["group"] for row in rows))
     colour = alt.Color("group:N", title="heads").scale(domain=groups, range=GROUP_COLOURS[: len(groups)])
     points = heads.mark_point(filled=True, size=80, opacity=0.9).encode(
@@ -75,7 +112,7 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         heads.mark_rule(strokeWidth=1.5).encode(across("positional_low"), up("symbolic"), x2="positional_high:Q", color=colour),
         heads.mark_rule(strokeWidth=1.5).encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q", color=colour),
     ]
-    named = alt.Chart(alt.InlineData(values=[row for row in rows if row["group"] == name_group]))
+    named = alt.Chart(Inline(values=[row for row in rows if row["group"] == name_group]))
     sides: dict[str, dict[str, Any]] = {"<": {"align": "left", "dx": 4, "dy": 15}, ">=": {"align": "right", "dx": -9}}
     names = [
         named.transform_filter(f"datum.positional {half} 0.5")
@@ -104,7 +141,7 @@ def share_chart(rows: Rows) -> Chart:
         for rank, (key, (name, _)) in enumerate(parts.items())
     ]
     return (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of the variance of M", stack="zero", scale=alt.Scale(domain=[0, 1])),

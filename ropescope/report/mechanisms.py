@@ -8,7 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 Results = Mapping[str, Any]
 HOP_NAME = {"number": "Index", "letter": "Retrieval"}
@@ -19,20 +20,49 @@ TABLE_1 = {
 """Paper B's table 1: mean plane per layer. Where it gives a range for several layers (37 to 39, 37 to 42), its middle."""
 
 
+READING = {
+    "functions": "Coloured bars are path nodes at which a head takes a step along the path; tiles are accuracies, dark for bad.",
+    "planes": "Dark tiles are the planes that move a head's weights; circles are their mean.",
+    "example": "From the bottom up, what each position would say after each layer; lines show where nodes look.",
+}
+"""How to read each figure."""
+
+
 def write_figures(task: str, results: Results, folder: Path, about: str) -> list[str]:
     """All figures of one model; returns the names of the files."""
+    charts = figures(task, results, about)
+    return [file for name, chart in charts.items() for file in write_chart(chart, folder, f"{task}-{name}")]
+
+
+def figures(task: str, results: Results, about: str) -> dict[str, Chart]:
+    """All figures of one model by name; that of an example only if there is one."""
     heading = alt.TitleParams(f"{task} task: what its heads do", subtitle=about)
     flow = alt.hconcat(functions_chart(task, results), holds_chart(results)).resolve_scale(color="independent")
     what = alt.vconcat(flow, changes_chart(task, results)).resolve_scale(color="independent").properties(title=heading)
-    files = write_chart(what, folder, f"{task}-functions")
-    parts = [planes_chart(task, results), points_chart(results)]
+    parts = [planes_chart(task, results)]
+    if any(name.startswith("points") for name in results):
+        parts.append(points_chart(results))
     if "place_gaps" in results:
         parts.append(place_gaps_chart(results["place_gaps"]))
     planes = alt.vconcat(*parts).resolve_scale(color="independent")
-    files += write_chart(
-        planes.properties(title=alt.TitleParams(f"{task} task: planes", subtitle=about)), folder, f"{task}-planes"
-    )
-    return files + write_chart(example_chart(task, results["example"]), folder, f"{task}-example")
+    charts = {"functions": what, "planes": planes.properties(title=alt.TitleParams(f"{task} task: planes", subtitle=about))}
+    return charts | {"example": example_chart(task, results["example"])} if "example" in results else charts
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope mechanisms`, named after tasks."""
+    closer = run.read("closer.json") or {}
+    return {
+        f"{task}-{name}": Figure(chart, READING[name])
+        for task, found in run.results.items()
+        for name, chart in figures(task, {**found, **closer.get(task, {})}, said(run.config[task], found)).items()
+    }
+
+
+def said(config: Mapping[str, Any], results: Results) -> str:
+    """What model and inputs one task's results come from, by what the summary says of them."""
+    flow = results["flow"]
+    return f"{config['model']}; {flow['inputs']:,} test sequences of seed {config['seed']}, of which {flow['solved']:,} are solved"
 
 
 def _layer(field: str = "layer:N", total: int = 12, title: str = "layer") -> alt.Y:
@@ -52,7 +82,7 @@ def functions_chart(task: str, results: Results) -> Chart:
             for rank, (name, share) in enumerate(zip(names, shares, strict=True))
         ]
     return (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of path nodes", scale=alt.Scale(domain=[0, 1]), stack="zero"),
@@ -83,7 +113,7 @@ def holds_chart(results: Results) -> Chart:
             for passed, row in enumerate(table)
             for distance, share in enumerate(row, start=1)
         ]
-        base = alt.Chart(alt.InlineData(values=values)).encode(
+        base = alt.Chart(Inline(values=values)).encode(
             x=alt.X("distance:O", title="hops to the answer", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("passed:O", title="layers passed" if name == "trained model" else None),
         )
@@ -119,7 +149,7 @@ def _accuracy_tiles(rows: Sequence[tuple[str, Sequence[float]]], title: str, lab
         {"change": name, "hops": hops, "accuracy": accuracy} for name, row in rows for hops, accuracy in enumerate(row, start=1)
     ]
     axis = alt.Axis(labelLimit=260, labels=labels, ticks=labels)
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    base = alt.Chart(Inline(values=values)).encode(
         x=alt.X("hops:O", title="hops", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("change:N", title=None, sort=[name for name, _ in rows], axis=axis),
     )
@@ -148,7 +178,7 @@ def planes_chart(task: str, results: Results) -> Chart:
     across = alt.Scale(domain=[0.5, len(planes["spread"][0]) + 0.5], nice=False)
     title = "RoPE plane, fastest first"
     tiles = (
-        alt.Chart(alt.InlineData(values=tiles_of))
+        alt.Chart(Inline(values=tiles_of))
         .transform_calculate(left="datum.plane - 0.5", right="datum.plane + 0.5")
         .mark_rect()
         .encode(
@@ -160,7 +190,7 @@ def planes_chart(task: str, results: Results) -> Chart:
         )
     )
     marks = (
-        alt.Chart(alt.InlineData(values=means))
+        alt.Chart(Inline(values=means))
         .mark_point(size=70, filled=True)
         .encode(
             x=alt.X("plane:Q", title=title, scale=across),
@@ -191,7 +221,7 @@ def points_chart(results: Results) -> Chart:
             names = sorted({point["name"] for point in values}, key=lambda name: (len(name), name))
             numbers = all(name.isdigit() for name in names)
             charts.append(
-                alt.Chart(alt.InlineData(values=values))
+                alt.Chart(Inline(values=values))
                 .mark_point(size=24, opacity=0.7, filled=side == "query")
                 .encode(
                     x=alt.X("x:Q", title=None),
@@ -223,7 +253,7 @@ def place_gaps_chart(found: Results) -> Chart:
         type="log", domain=[found["reach"][0], found["reach"][-1]], nice=False
     )
     lines = (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_line(point=True)
         .encode(
             x=x,
@@ -232,7 +262,7 @@ def place_gaps_chart(found: Results) -> Chart:
             tooltip=["head:N", "places:Q", "gap:Q"],
         )
     )
-    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
+    zero = alt.Chart(Inline(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
     title = "Positional heads: lead of the place sought over the best other one (below 0 it looks elsewhere)"
     return alt.layer(zero, lines).properties(width=640, height=200, title=title)
 
@@ -266,7 +296,7 @@ def example_chart(task: str, found: Results) -> Chart:
         across = alt.Scale(domain=[-0.6, len(tokens) - 0.4], nice=False)
         layered = alt.Scale(domain=[-0.6, layers + 0.4], nice=False)
         x, y = alt.X("position:Q", axis=named, scale=across), alt.Y("passed:Q", axis=up, scale=layered)
-        base = alt.Chart(alt.InlineData(values=cells))
+        base = alt.Chart(Inline(values=cells))
         box = (
             base.transform_filter("datum.on_path")
             .mark_square(size=420, opacity=1)
@@ -283,7 +313,7 @@ def example_chart(task: str, found: Results) -> Chart:
             x=x, y=y, text="token:N", opacity=alt.condition("datum.on_path", alt.value(1.0), alt.value(0.35))
         )
         lines = (
-            alt.Chart(alt.InlineData(values=edges))
+            alt.Chart(Inline(values=edges))
             .mark_rule(color=COLOURS["positional" if task == "number" else "symbolic"])
             .encode(
                 x=alt.X("x:Q", axis=named, scale=across),
