@@ -105,11 +105,11 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
         )
         y = alt.Y("mean:Q", title="accuracy after training", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5))
         tooltip = [
-            "line:N",
+            alt.Tooltip("line:N"),
             alt.Tooltip("angle:Q", format=".3g"),
             *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("mean", "least", "most")),
         ]
-        band = base.mark_area(opacity=0.2).encode(x, alt.Y("least:Q", scale=ACCURACY), y2="most:Q", color=colour)
+        band = base.mark_area(opacity=0.2).encode(x, alt.Y("least:Q", scale=ACCURACY), y2=alt.Y2("most:Q"), color=colour)
         line = base.mark_line(strokeWidth=2).encode(x, y, color=colour)
         points = base.mark_point(filled=True, size=36, opacity=1).encode(x, y, color=colour, tooltip=tooltip)
         return alt.layer(band, line, points, *rules(sweeps)).properties(width=430, height=300, title=title)
@@ -120,13 +120,15 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             if at is None:
                 return []
             base = alt.Chart(Inline(values=[{"x": at, "name": f"equal at {at:.3g}", "y": 0.06}]))
-            text = base.mark_text(align="left", dx=5, color="#333333").encode(x, alt.Y("y:Q", scale=ACCURACY), text="name:N")
+            text = base.mark_text(align="left", dx=5, color="#333333").encode(
+                x, alt.Y("y:Q", scale=ACCURACY), text=alt.Text("name:N")
+            )
             return [base.mark_rule(strokeDash=[4, 3], color="#333333").encode(x), text]
         blind = trained["order_blind"]["partial induction"]
         values = [{"y": blind, "low": 0.06, "x": angles[-1], "name": f"dashed: best without seeing the order, {blind:.2f}"}]
         base = alt.Chart(Inline(values=values))
         rule = base.mark_rule(strokeDash=[4, 3], color="#333333").encode(alt.Y("y:Q", scale=ACCURACY))
-        text = base.mark_text(align="right", color="#333333").encode(x, alt.Y("low:Q", scale=ACCURACY), text="name:N")
+        text = base.mark_text(align="right", color="#333333").encode(x, alt.Y("low:Q", scale=ACCURACY), text=alt.Text("name:N"))
         return [rule, text]
 
     both = alt.hconcat(
@@ -175,8 +177,8 @@ def learning_figure(trained: Mapping[str, Any], curves: Mapping[str, Any], about
                 _step_axis(),
                 alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
                 color=alt.Color("shade:Q", legend=legend).scale(type="log", scheme=RANK, domain=[slowest / 3, angles[-1]]),
-                detail="angle:Q",
-                tooltip=["step:Q", alt.Tooltip("angle:Q", format=".3g"), alt.Tooltip("accuracy:Q", format=".3f")],
+                detail=alt.Detail("angle:Q"),
+                tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("angle:Q", format=".3g"), alt.Tooltip("accuracy:Q", format=".3f")],
             )
             .properties(width=330, height=210, title=title)
         )
@@ -226,7 +228,7 @@ def _accuracies(sweep: str, words: str, trained: Mapping[str, Any]) -> Chart:
         _place_axis("place of the answer"),
         alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
         color=alt.Color("angle:O", legend=_legend(), sort=names).scale(scheme=RANK, domain=names),
-        tooltip=["place:Q", "angle:O", alt.Tooltip("accuracy:Q", format=".3f")],
+        tooltip=[alt.Tooltip("place:Q"), alt.Tooltip("angle:O"), alt.Tooltip("accuracy:Q", format=".3f")],
     )
     note = f"bold: angle {shape['angle']:.3g}, ends {shape['ends']:.2f}, middle {shape['middle']:.2f}, "
     note += f"bend {shape['bend']:+.2f} (p = {shape['bend_p']:.0e})"
@@ -279,8 +281,8 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
             alt.X("x:Q", title=None, scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis), color=colour
         )
         ends = base.transform_filter(f"datum.step == {paths['steps'][-1]}").mark_point(filled=True, size=60, opacity=1)
-        ends = ends.encode(tooltip=["of:Q", "x:Q", "y:Q"])
-        trace = base.mark_line(strokeWidth=1.2, opacity=0.7).encode(order="step:Q", detail="of:N")
+        ends = ends.encode(tooltip=[alt.Tooltip("of:Q"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")])
+        trace = base.mark_line(strokeWidth=1.2, opacity=0.7).encode(order=alt.Order("step:Q"), detail=alt.Detail("of:N"))
         panels.append(alt.layer(trace, ends).properties(width=270, height=270, title=title))
     values = [
         {"step": step, "line": name, **{part: paths[key][part][n] for part in ("mean", "least", "most")}}
@@ -292,7 +294,7 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         color=alt.Color("line:N", title=None, legend=_legend()).scale(range=[COLOURS["symbolic"], COLOURS["positional"]]),
     )
     y = alt.Y("mean:Q", title="length of the mean direction", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5))
-    band = base.mark_area(opacity=0.2).encode(alt.Y("least:Q", scale=ACCURACY), y2="most:Q")
+    band = base.mark_area(opacity=0.2).encode(alt.Y("least:Q", scale=ACCURACY), y2=alt.Y2("most:Q"))
     panels.append(alt.layer(band, base.mark_line(strokeWidth=2).encode(y)).properties(width=300, height=270, title="All seeds"))
     heading = _heading(
         "Index: keys turn to one direction, queries spread to encode places",

@@ -77,10 +77,12 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
         """A shaded square with its corner at (x, y), and its name beside it, towards the middle of the plane."""
         box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
         base = alt.Chart(Inline(values=[box]))
-        shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(across("x"), up("y"), x2="x2:Q", y2="y2:Q")
+        shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(
+            across("x"), up("y"), x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")
+        )
         look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
         look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
-        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")] if named else [shade]
+        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text=alt.Text("name:N"))] if named else [shade]
 
     return [
         *corner("pure positional", "positional", 1, 0),
@@ -109,15 +111,19 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         ],
     )
     intervals = [
-        heads.mark_rule(strokeWidth=1.5).encode(across("positional_low"), up("symbolic"), x2="positional_high:Q", color=colour),
-        heads.mark_rule(strokeWidth=1.5).encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q", color=colour),
+        heads.mark_rule(strokeWidth=1.5).encode(
+            across("positional_low"), up("symbolic"), x2=alt.X2("positional_high:Q"), color=colour
+        ),
+        heads.mark_rule(strokeWidth=1.5).encode(
+            across("positional"), up("symbolic_low"), y2=alt.Y2("symbolic_high:Q"), color=colour
+        ),
     ]
     named = alt.Chart(Inline(values=[row for row in rows if row["group"] == name_group]))
     sides: dict[str, dict[str, Any]] = {"<": {"align": "left", "dx": 4, "dy": 15}, ">=": {"align": "right", "dx": -9}}
     names = [
         named.transform_filter(f"datum.positional {half} 0.5")
         .mark_text(fontWeight="bold", **side)
-        .encode(across("positional"), up("symbolic"), text="head:N")
+        .encode(across("positional"), up("symbolic"), text=alt.Text("head:N"))
         for half, side in sides.items()
     ]
     return alt.layer(

@@ -93,12 +93,12 @@ def _panel(changes: Mapping[str, Any], measure: str, first: bool) -> Chart:
     colour = colour.scale(domain=kinds, range=[shades[kind] for kind in kinds])
     rows = alt.Chart(Inline(values=values))
     known = rows.transform_filter("isValid(datum.mean)")
-    tooltip = ["change:N", *(alt.Tooltip(f"{key}:Q", format=".4f") for key in ("value", "least", "mean", "most"))]
+    tooltip = [alt.Tooltip("change:N"), *(alt.Tooltip(f"{key}:Q", format=".4f") for key in ("value", "least", "mean", "most"))]
     mark = rows.mark_bar(height={"band": 0.55}, opacity=0.85) if share else rows.mark_point(filled=True, size=60, opacity=1)
     before = alt.Chart(Inline(values=[{"value": changes["nothing"]["measures"][measure]}]))
     parts = [
         mark.encode(across("value"), y, color=colour, tooltip=tooltip),
-        known.mark_rule(strokeWidth=3, color="#999999", opacity=0.9).encode(across("least"), y, x2="most:Q"),
+        known.mark_rule(strokeWidth=3, color="#999999", opacity=0.9).encode(across("least"), y, x2=alt.X2("most:Q")),
         known.mark_tick(thickness=2, size=12, color="#555555").encode(across("mean"), y),
         before.mark_rule(color="#000000", strokeDash=[4, 3]).encode(across("value")),
     ]
@@ -138,7 +138,12 @@ def _scores(changes: Mapping[str, Any], name: str, first: bool) -> Chart:
             alt.Y("value:Q", title="mean over heads" if first else None, scale=alt.Scale(domain=[0, 1.0], nice=False)),
             color=colour,
             strokeDash=dash,
-            tooltip=["score:N", "when:N", "layer:Q", alt.Tooltip("value:Q", format=".3f")],
+            tooltip=[
+                alt.Tooltip("score:N"),
+                alt.Tooltip("when:N"),
+                alt.Tooltip("layer:Q"),
+                alt.Tooltip("value:Q", format=".3f"),
+            ],
         )
         .properties(width=230, height=200, title=alt.TitleParams(name, fontSize=11))
     )

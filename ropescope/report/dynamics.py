@@ -63,9 +63,13 @@ def of_run(run: Run) -> dict[str, Figure]:
             film_accuracy_chart(history), "Accuracy per hop count; the vertical line is the step shown.", "Accuracy", wide=False
         ),
         "head": Figure(
-            head_history_chart(history), "Scores and entropy of the chosen head at every watched step.", "One head over training"
+            head_history_chart(history),
+            "Scores and entropy of the chosen head at every watched step.",
+            "One head over training",
         ),
-        "learning": Figure(charts["learning"], "From top to bottom: accuracy, scores of telling layers, and when heads became pure."),
+        "learning": Figure(
+            charts["learning"], "From top to bottom: accuracy, scores of telling layers, and when heads became pure."
+        ),
         "layers": Figure(
             charts["layers"], "A panel for each layer: blue is the positional score, orange the symbolic, dashed the entropy."
         ),
@@ -75,7 +79,9 @@ def of_run(run: Run) -> dict[str, Figure]:
 def of_dynamics(run: Run) -> dict[str, Figure]:
     """The figure of a run of `ropescope dynamics`: all its training runs side by side."""
     chart = milestones_chart(run.results)
-    return {"milestones": Figure(chart, "Marks on a line: when each hop count was learned, and when heads became pure for good.")}
+    return {
+        "milestones": Figure(chart, "Marks on a line: when each hop count was learned, and when heads became pure for good.")
+    }
 
 
 def telling_layers(result: Mapping[str, Any]) -> list[int]:
@@ -108,7 +114,7 @@ def accuracy_chart(run: Trajectory) -> Chart:
             x=_step(run),
             y=alt.Y("value:Q", title="accuracy, purity", scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("hops:N", title="accuracy, hops", scale=alt.Scale(scheme="viridis")),
-            tooltip=["step:Q", "hops:N", "value:Q"],
+            tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("hops:N"), alt.Tooltip("value:Q")],
         )
     )
     mean = alt.Chart(Inline(values=mean_purity)).mark_line(color="black", strokeDash=[4, 3])
@@ -145,7 +151,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
             y=alt.Y("heads:Q", title="pure heads", scale=alt.Scale(domain=[0, total])),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             strokeDash=alt.StrokeDash("gamma:N", title="up to gamma", sort=gammas).scale(range=[[1, 0], [2, 2]]),
-            tooltip=["step:Q", "kind:N", "gamma:N", "heads:Q"],
+            tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("kind:N"), alt.Tooltip("gamma:N"), alt.Tooltip("heads:Q")],
         )
         .properties(width=WIDTH, height=180, title="Pure heads: one score at least 1 - gamma, the other at most gamma")
     )
@@ -157,7 +163,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
             y=alt.Y("head:N", title="layer", scale=alt.Scale(domain=[f"L{n}" for n in range(total)])),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             shape=alt.Shape("gamma:N", title="up to gamma", sort=gammas),
-            tooltip=["head:N", "kind:N", "gamma:N", "step:Q"],
+            tooltip=[alt.Tooltip("head:N"), alt.Tooltip("kind:N"), alt.Tooltip("gamma:N"), alt.Tooltip("step:Q")],
         )
         .properties(width=WIDTH, title="Step from which each head stayed pure")
     )
@@ -197,7 +203,7 @@ def _layer_lines(run: Trajectory, layer: int) -> Chart:
             y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("measure:N", title=None, scale=colours),
             strokeDash=alt.StrokeDash("measure:N", title=None).scale(domain=names, range=[[1, 0], [1, 0], [3, 3]]),
-            tooltip=["layer:N", "measure:N", "step:Q", "value:Q"],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("measure:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q")],
         )
     )
 
@@ -243,20 +249,26 @@ def film_chart(run: Trajectory) -> Chart:
     trail = (
         base.transform_filter(f"datum.n <= {AT} && datum.n > {AT} - {TRAIL}")
         .mark_line(opacity=0.35, strokeWidth=1.5, color=COLOURS["neutral"])
-        .encode(across("positional"), up("symbolic"), detail="name:N", order="n:Q")
+        .encode(across("positional"), up("symbolic"), detail=alt.Detail("name:N"), order=alt.Order("n:Q"))
     )
     tip = now.mark_rule(opacity=0.35, strokeWidth=1.5, color=COLOURS["neutral"]).encode(
-        across("positional"), up("symbolic"), x2="x:Q", y2="y:Q"
+        across("positional"), up("symbolic"), x2=alt.X2("x:Q"), y2=alt.Y2("y:Q")
     )
     legend = alt.Legend(title=None, orient="top")
     colour = alt.Color("kind:N", legend=legend).scale(domain=list(PURE), range=[COLOURS[kind] for kind in PURE.values()])
     shape = alt.Shape("kind:N", legend=legend).scale(domain=list(PURE), range=["square", "triangle-up", "circle"])
-    tooltip = ["name:N", "step:Q", "positional:Q", "symbolic:Q", "kind:N"]
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("step:Q"),
+        alt.Tooltip("positional:Q"),
+        alt.Tooltip("symbolic:Q"),
+        alt.Tooltip("kind:N"),
+    ]
     points = now.mark_point(filled=True, size=110, opacity=0.9).encode(
         across("x"), up("y"), color=colour, shape=shape, tooltip=tooltip
     )
     ring = now.transform_filter(f"datum.name == {PICKED}").mark_point(size=330, strokeWidth=2.5, opacity=1, color="black")
-    names = now.mark_text(dx=9, dy=-9, fontSize=11, align="left").encode(across("x"), up("y"), text="label:N")
+    names = now.mark_text(dx=9, dy=-9, fontSize=11, align="left").encode(across("x"), up("y"), text=alt.Text("label:N"))
     return (
         alt.layer(*corners(), trail, tip, points, ring.encode(across("x"), up("y")), names)
         .add_params(alt.param(name=AT, value=last), picked())
@@ -285,7 +297,9 @@ def film_accuracy_chart(run: Trajectory) -> Chart:
     y = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1.02], nice=False))
     names = [str(row["hops"]) for row in rows]
     legend = alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=2, symbolSize=400)
-    colour = alt.Color("hops:N", sort=names, legend=legend).scale(domain=names, scheme=alt.SchemeParams("viridis", extent=[0, 0.85]))
+    colour = alt.Color("hops:N", sort=names, legend=legend).scale(
+        domain=names, scheme=alt.SchemeParams("viridis", extent=[0, 0.85])
+    )
     dashes = [[1, 0], [7, 3], [3, 3], [8, 2, 2, 2]]
     dash = alt.StrokeDash("hops:N", sort=names, legend=legend)
     dash = dash.scale(domain=names, range=[dashes[n % len(dashes)] for n in range(len(names))])
@@ -300,7 +314,7 @@ def film_accuracy_chart(run: Trajectory) -> Chart:
         x=alt.X("now:Q", scale=x["scale"]),
         y=alt.Y("value:Q", scale=y["scale"]),
         color=alt.Color("hops:N", legend=None).scale(domain=names, scheme=alt.SchemeParams("viridis", extent=[0, 0.85])),
-        tooltip=["hops:N", "step:Q", "accuracy:Q"],
+        tooltip=[alt.Tooltip("hops:N"), alt.Tooltip("step:Q"), alt.Tooltip("accuracy:Q")],
     )
     return (
         alt.layer(lines, cursor, dots)
@@ -330,7 +344,7 @@ def head_history_chart(run: Trajectory) -> Chart:
             y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("measure:N", scale=colours, legend=legend),
             strokeDash=alt.StrokeDash("measure:N", legend=legend).scale(domain=names, range=[[1, 0], [6, 2], [2, 3]]),
-            tooltip=["name:N", "step:Q", "measure:N", "value:Q"],
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("step:Q"), alt.Tooltip("measure:N"), alt.Tooltip("value:Q")],
         )
     )
     degree = np.abs(run.measures["positional"][-1] - run.measures["symbolic"][-1]).ravel()
@@ -367,7 +381,7 @@ def milestones_chart(results: Mapping[str, Any]) -> Chart:
             yOffset=alt.YOffset("what:N", scale=alt.Scale(domain=kinds)),
             color=alt.Color("what:N", legend=legend).scale(domain=kinds, range=["#000000", *KINDS["range"]]),
             shape=alt.Shape("what:N", legend=legend).scale(domain=kinds, range=["diamond", "square", "triangle-up"]),
-            tooltip=["run:N", "what:N", "of:N", "step:Q"],
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("what:N"), alt.Tooltip("of:N"), alt.Tooltip("step:Q")],
         )
         .properties(
             width=WIDTH,

@@ -109,10 +109,15 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
     colour = alt.Color("line:N", title=None, legend=legend).scale(domain=names, range=[shade for _, shade, _ in LINES.values()])
     dash = alt.StrokeDash("line:N", title=None, legend=legend).scale(domain=names, range=[dash for *_, dash in LINES.values()])
     base = alt.Chart(Inline(values=values))
-    tooltip = ["line:N", "length:Q", alt.Tooltip("mean:Q", format=".4f"), alt.Tooltip("sd:Q", format=".4f")]
+    tooltip = [
+        alt.Tooltip("line:N"),
+        alt.Tooltip("length:Q"),
+        alt.Tooltip("mean:Q", format=".4f"),
+        alt.Tooltip("sd:Q", format=".4f"),
+    ]
     points = base.mark_point(filled=True, size=36 if overall else 18, opacity=1)
     parts: list[Chart] = [
-        base.mark_area(opacity=0.15, clip=True).encode(x, up("low"), y2="high:Q", color=colour),
+        base.mark_area(opacity=0.15, clip=True).encode(x, up("low"), y2=alt.Y2("high:Q"), color=colour),
         base.mark_line(strokeWidth=2, clip=True).encode(x, up("mean"), color=colour, strokeDash=dash),
         points.encode(x, up("mean"), color=colour, tooltip=tooltip),
     ]
@@ -122,7 +127,11 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
         shape = alt.Shape("line:N", title=None, legend=alt.Legend(orient="bottom", padding=8))
         shape = shape.scale(domain=[PAPER_NAME], range=["diamond"])
         theirs = alt.Chart(Inline(values=shown)).mark_point(size=130, color=COLOURS["binding"], strokeWidth=2)
-        parts.append(theirs.encode(x, up("mean"), shape=shape, tooltip=["line:N", "length:Q", "mean:Q"]))
+        parts.append(
+            theirs.encode(
+                x, up("mean"), shape=shape, tooltip=[alt.Tooltip("line:N"), alt.Tooltip("length:Q"), alt.Tooltip("mean:Q")]
+            )
+        )
     return alt.layer(*parts)
 
 
@@ -146,6 +155,6 @@ def _heads(results: Mapping[str, Any], measure: str) -> Chart:
             color=alt.Color("head:N", title="head", sort=names, legend=alt.Legend(symbolLimit=40)).scale(
                 domain=names, scheme="viridis"
             ),
-            tooltip=["head:N", "length:Q", alt.Tooltip("value:Q", format=".3f")],
+            tooltip=[alt.Tooltip("head:N"), alt.Tooltip("length:Q"), alt.Tooltip("value:Q", format=".3f")],
         )
     )

@@ -96,7 +96,10 @@ def _held(run: Run) -> str:
 
 
 def _mechanisms(run: Run) -> str:
-    parts = (f"{task}: {found['flow']['solved']:,} of {found['flow']['inputs']:,} inputs solved" for task, found in run.results.items())
+    parts = (
+        f"{task}: {found['flow']['solved']:,} of {found['flow']['inputs']:,} inputs solved"
+        for task, found in run.results.items()
+    )
     return "; ".join(parts)
 
 
@@ -127,7 +130,13 @@ def _conformance(run: Run) -> str:
 
 def _bench(run: Run) -> str:
     what = run.config["what"]
-    return f"profile of {run.config['model']['source']}" if what == "profile" else "scores, sampling and training" if what == "all" else what
+    return (
+        f"profile of {run.config['model']['source']}"
+        if what == "profile"
+        else "scores, sampling and training"
+        if what == "all"
+        else what
+    )
 
 
 KINDS = {

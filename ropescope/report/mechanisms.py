@@ -62,7 +62,9 @@ def of_run(run: Run) -> dict[str, Figure]:
 def said(config: Mapping[str, Any], results: Results) -> str:
     """What model and inputs one task's results come from, by what the summary says of them."""
     flow = results["flow"]
-    return f"{config['model']}; {flow['inputs']:,} test sequences of seed {config['seed']}, of which {flow['solved']:,} are solved"
+    return (
+        f"{config['model']}; {flow['inputs']:,} test sequences of seed {config['seed']}, of which {flow['solved']:,} are solved"
+    )
 
 
 def _layer(field: str = "layer:N", total: int = 12, title: str = "layer") -> alt.Y:
@@ -91,7 +93,7 @@ def functions_chart(task: str, results: Results) -> Chart:
                 domain=names, range=[colour, _pale(colour), "#BBBBBB", "#CC79A7"]
             ),
             order=alt.Order("rank:O"),
-            tooltip=["layer:N", "does:N", alt.Tooltip("share:Q", format=".4f")],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("does:N"), alt.Tooltip("share:Q", format=".4f")],
         )
         .properties(width=260, height=alt.Step(18), title="What each head does at the nodes of a path")
     )
@@ -119,7 +121,7 @@ def holds_chart(results: Results) -> Chart:
         )
         tiles = base.mark_rect().encode(
             color=alt.Color("share:Q", title="hold the answer", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
-            tooltip=["passed:O", "distance:O", "share:Q"],
+            tooltip=[alt.Tooltip("passed:O"), alt.Tooltip("distance:O"), alt.Tooltip("share:Q")],
         )
         text = base.mark_text(fontSize=9).encode(
             text=alt.Text("share:Q", format=".2f"),
@@ -155,7 +157,7 @@ def _accuracy_tiles(rows: Sequence[tuple[str, Sequence[float]]], title: str, lab
     )
     tiles = base.mark_rect().encode(
         color=alt.Color("accuracy:Q", title="accuracy", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
-        tooltip=["change:N", "hops:O", alt.Tooltip("accuracy:Q", format=".4f")],
+        tooltip=[alt.Tooltip("change:N"), alt.Tooltip("hops:O"), alt.Tooltip("accuracy:Q", format=".4f")],
     )
     text = base.mark_text(fontSize=9).encode(
         text=alt.Text("accuracy:Q", format=".2f"),
@@ -183,10 +185,10 @@ def planes_chart(task: str, results: Results) -> Chart:
         .mark_rect()
         .encode(
             x=alt.X("left:Q", title=title, scale=across),
-            x2="right:Q",
+            x2=alt.X2("right:Q"),
             y=_layer(total=total),
             color=alt.Color("share:Q", title="share of spread").scale(scheme="greys", type="sqrt"),
-            tooltip=["layer:N", "plane:Q", alt.Tooltip("share:Q", format=".4f")],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("plane:Q"), alt.Tooltip("share:Q", format=".4f")],
         )
     )
     marks = (
@@ -199,7 +201,7 @@ def planes_chart(task: str, results: Results) -> Chart:
                 domain=["mean plane", "paper B, table 1"], range=[COLOURS["symbolic"], COLOURS["positional"]]
             ),
             shape=alt.Shape("of:N", legend=None),
-            tooltip=["layer:N", "of:N", "plane:Q"],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("of:N"), alt.Tooltip("plane:Q")],
         )
     )
     return (
@@ -229,7 +231,7 @@ def points_chart(results: Results) -> Chart:
                     color=alt.Color("name:N", title=None, sort=names).scale(
                         domain=names, scheme="viridis" if numbers else "category10"
                     ),
-                    tooltip=["side:N", "name:N", "x:Q", "y:Q"],
+                    tooltip=[alt.Tooltip("side:N"), alt.Tooltip("name:N"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")],
                 )
                 .properties(
                     width=260,
@@ -259,7 +261,7 @@ def place_gaps_chart(found: Results) -> Chart:
             x=x,
             y=alt.Y("gap:Q", title="gap of logits (median)"),
             color=alt.Color("head:N", title="head").scale(scheme="viridis"),
-            tooltip=["head:N", "places:Q", "gap:Q"],
+            tooltip=[alt.Tooltip("head:N"), alt.Tooltip("places:Q"), alt.Tooltip("gap:Q")],
         )
     )
     zero = alt.Chart(Inline(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
@@ -306,11 +308,11 @@ def example_chart(task: str, found: Results) -> Chart:
                 color=alt.Color("answer:N", title=None)
                 .scale(domain=[True, False], range=[COLOURS["binding"], "#E6E6E6"])
                 .legend(labelExpr="datum.value ? 'says the answer' : 'says something else'"),
-                tooltip=["position:Q", "passed:Q", "token:N", "chance:Q"],
+                tooltip=[alt.Tooltip("position:Q"), alt.Tooltip("passed:Q"), alt.Tooltip("token:N"), alt.Tooltip("chance:Q")],
             )
         )
         text = base.mark_text(fontSize=9).encode(
-            x=x, y=y, text="token:N", opacity=alt.condition("datum.on_path", alt.value(1.0), alt.value(0.35))
+            x=x, y=y, text=alt.Text("token:N"), opacity=alt.condition("datum.on_path", alt.value(1.0), alt.value(0.35))
         )
         lines = (
             alt.Chart(Inline(values=edges))
@@ -318,10 +320,10 @@ def example_chart(task: str, found: Results) -> Chart:
             .encode(
                 x=alt.X("x:Q", axis=named, scale=across),
                 y=alt.Y("y:Q", axis=up, scale=layered),
-                x2="x2:Q",
-                y2="y2:Q",
+                x2=alt.X2("x2:Q"),
+                y2=alt.Y2("y2:Q"),
                 strokeWidth=alt.StrokeWidth("weight:Q", title="weight").scale(domain=[0, 1], range=[0, 4]),
-                tooltip=["weight:Q"],
+                tooltip=[alt.Tooltip("weight:Q")],
             )
         )
         charts.append(alt.layer(lines, box, text).properties(width=480, height=430, title=of))

@@ -27,7 +27,12 @@ from .charts import Figure
 from .kinds import KINDS, choice_of, claims_of, kind_of, model_of
 
 ASSETS = Path(__file__).parent / "assets"
-VERDICTS = {"reproduced": "\N{CHECK MARK}", "partly": "\N{CIRCLE WITH LEFT HALF BLACK}", "not": "\N{BALLOT X}", "not run": "\N{EN DASH}"}
+VERDICTS = {
+    "reproduced": "\N{CHECK MARK}",
+    "partly": "\N{CIRCLE WITH LEFT HALF BLACK}",
+    "not": "\N{BALLOT X}",
+    "not run": "\N{EN DASH}",
+}
 """What a row of the scoreboard may say, with a sign that needs no colour."""
 
 
@@ -90,7 +95,9 @@ def _section(run: Run, is_open: bool) -> str:
     name, kind = anchor(run.name), kind_of(run)
     try:
         headline, choice, claims = kind.headline(run), choice_of(run), claims_of(run)
-        with debug_mode(False):  # charts are checked when their figures are written and by tests; here it takes half of the time
+        with debug_mode(
+            False
+        ):  # charts are checked when their figures are written and by tests; here it takes half of the time
             figures = kind.figures(run)
             payload = _payload(figures)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -205,7 +212,9 @@ def _about(run: Run) -> str:
         "Written": str(summary.get("written", "not ended yet")),
         "Versions": ", ".join(f"{part} {number}" for part, number in summary.get("versions", {}).items()),
         "Settings": json.dumps(run.config, ensure_ascii=False),
-        "SHA-256": "\n".join(f"{digest}  {file}" for file, digest in summary["sha256"].items() if not file.endswith((".html", ".png"))),
+        "SHA-256": "\n".join(
+            f"{digest}  {file}" for file, digest in summary["sha256"].items() if not file.endswith((".html", ".png"))
+        ),
     }
     lines = "".join(f"<dt>{key}</dt><dd dir='auto'>{escape(value)}</dd>" for key, value in facts.items() if value)
     return f"<template class='about'><dl>{lines}</dl></template>"

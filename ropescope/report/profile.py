@@ -171,8 +171,8 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     )
     shown = base.transform_filter(pointed)
     intervals = [
-        shown.mark_rule().encode(across("positional_low"), up("symbolic"), x2="positional_high:Q"),
-        shown.mark_rule().encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q"),
+        shown.mark_rule().encode(across("positional_low"), up("symbolic"), x2=alt.X2("positional_high:Q")),
+        shown.mark_rule().encode(across("positional"), up("symbolic_low"), y2=alt.Y2("symbolic_high:Q")),
     ]
     ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, opacity=1, color="black")
     chosen = ring.encode(across("positional"), up("symbolic")).add_params(picked())
@@ -197,7 +197,9 @@ def _names(rows: Rows, field: str = "name") -> list[Chart]:
     base = alt.Chart(Inline(values=list(rows)))
     look: dict[str, Any] = {"fontWeight": "bold", "dy": 15}
     rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
-    return [mark.encode(across("positional"), up("symbolic"), text=f"{field}:N") for mark in (rim, base.mark_text(**look))]
+    return [
+        mark.encode(across("positional"), up("symbolic"), text=alt.Text(f"{field}:N")) for mark in (rim, base.mark_text(**look))
+    ]
 
 
 def heat_map_chart(stats: Stats, about: str) -> Chart:
@@ -253,7 +255,9 @@ def depth_chart(stats: Stats, about: str) -> Chart:
     y = alt.Y("value:Q", title="score", scale=alt.Scale(domain=[0, 1]))
     colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("score"))
     base = alt.Chart(Inline(values=rows)).encode(x=x, color=colour)
-    heads = base.mark_circle(size=10, opacity=0.35).encode(y=y, tooltip=["name:N", "score:N", "value:Q"])
+    heads = base.mark_circle(size=10, opacity=0.35).encode(
+        y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("value:Q")]
+    )
     spread = base.mark_errorband(extent="iqr", opacity=0.18).encode(y=y)
     medians = base.mark_line(point=alt.OverlayMarkDef(size=28)).encode(y=alt.Y("median(value):Q", title="score"))
     halves = [
@@ -265,7 +269,7 @@ def depth_chart(stats: Stats, about: str) -> Chart:
     rules = (
         alt.Chart(Inline(values=halves))
         .mark_rule(strokeDash=[5, 3], strokeWidth=1.5)
-        .encode(x=x, x2="until:Q", y=y, color=colour)
+        .encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
     )
     return titled(
         alt.layer(heads, spread, rules, medians).properties(width=640, height=300),
@@ -291,11 +295,17 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     base = alt.Chart(Inline(values=rows)).encode(
         x=x,
         color=alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("plane score")),
-        tooltip=["plane:Q", "score:N", "mean:Q", "low:Q", "high:Q"],
+        tooltip=[
+            alt.Tooltip("plane:Q"),
+            alt.Tooltip("score:N"),
+            alt.Tooltip("mean:Q"),
+            alt.Tooltip("low:Q"),
+            alt.Tooltip("high:Q"),
+        ],
     )
     y = alt.Y("mean:Q", title="mean over heads", scale=alt.Scale(domain=[0, 1]))
     lines = base.mark_line(point=alt.OverlayMarkDef(size=24)).encode(y=y)
-    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="mean over heads"), y2="high:Q")
+    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="mean over heads"), y2=alt.Y2("high:Q"))
     edges = [{"plane": which.stop + 0.5} for which in list(plane_bands(planes).values())[:-1]]
     rules = alt.Chart(Inline(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
     top = alt.Axis(
@@ -375,7 +385,14 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     panels = (
         base.transform_calculate(right=f"datum.column + {part}", below=f"datum.row + {part}")
         .mark_rect(fillOpacity=0.14, stroke="#CCCCCC", strokeWidth=0.7)
-        .encode(x("column"), y("row"), x2="right:Q", y2="below:Q", fill=shade, tooltip=["name:N", "kind:N"])
+        .encode(
+            x("column"),
+            y("row"),
+            x2=alt.X2("right:Q"),
+            y2=alt.Y2("below:Q"),
+            fill=shade,
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("kind:N")],
+        )
     )
     lines = (
         base.transform_flatten(["plane", *SCORES])
@@ -389,13 +406,13 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
         .encode(
             x("across"),
             y("up"),
-            detail="name:N",
-            order="plane:Q",
+            detail=alt.Detail("name:N"),
+            order=alt.Order("plane:Q"),
             color=alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("plane score", orient="top", titleOrient="left")),
         )
     )
     nothing = base.transform_calculate(middle=f"datum.column + {part / 2}", half=f"datum.row + {part / 2}")
-    words = nothing.mark_text(color="#777777", fontSize=9).encode(x("middle"), y("half"), text="why:N")
+    words = nothing.mark_text(color="#777777", fontSize=9).encode(x("middle"), y("half"), text=alt.Text("why:N"))
     share = stats["frequency"]["trend_of_heads"]["share_rising"] or 0.0
     chart = alt.layer(panels, lines, words).properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
     return titled(
@@ -461,9 +478,15 @@ def _norms_by_kind(heads: Rows, planes: list[int], x: alt.X) -> Chart:
     base = alt.Chart(Inline(values=rows)).encode(
         x=x.copy().field("plane").type("quantitative").title(None),
         color=alt.Color("kind:N", scale=KIND_COLOURS, legend=_legend("kind of head")),
-        tooltip=["kind:N", "plane:Q", "mean:Q", "low:Q", "high:Q"],
+        tooltip=[
+            alt.Tooltip("kind:N"),
+            alt.Tooltip("plane:Q"),
+            alt.Tooltip("mean:Q"),
+            alt.Tooltip("low:Q"),
+            alt.Tooltip("high:Q"),
+        ],
     )
-    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="share of largest norm"), y2="high:Q")
+    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="share of largest norm"), y2=alt.Y2("high:Q"))
     lines = base.mark_line().encode(y=alt.Y("mean:Q", scale=alt.Scale(domain=[0, 1])))
     return alt.layer(band, lines).properties(height=180, title=_small("Mean over heads of a kind; bands: middle half of them"))
 
@@ -479,11 +502,17 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
         .mark_rect()
         .encode(
             x=x.copy().field("left").type("quantitative"),
-            x2="right:Q",
+            x2=alt.X2("right:Q"),
             y=y,
-            y2="below:Q",
+            y2=alt.Y2("below:Q"),
             color=alt.Color("share:Q", title=["share of", "largest norm"], scale=alt.Scale(scheme="viridis", domain=[0, 1])),
-            tooltip=["name:N", "kind:N", "plane:Q", "share:Q", alt.Tooltip("largest:Q", title="head's largest norm")],
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("kind:N"),
+                alt.Tooltip("plane:Q"),
+                alt.Tooltip("share:Q"),
+                alt.Tooltip("largest:Q", title="head's largest norm"),
+            ],
         )
     )
     groups = []
@@ -495,9 +524,9 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
             said = f"{len(ranks)} {kind}"
             groups.append(group | {"said": said if len(ranks) * step > 6.5 * len(said) else ""})
     of_kinds = alt.Chart(Inline(values=groups)).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
-    strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2="below:Q")
+    strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2=alt.Y2("below:Q"))
     names = of_kinds.mark_text(angle=270, fontWeight="bold").encode(
-        x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text="said:N"
+        x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text=alt.Text("said:N")
     )
     heading = _small("Every head, from most positional to most symbolic")
     return alt.layer(tiles, strip, names).resolve_scale(color="independent").properties(height=len(heads) * step, title=heading)
@@ -559,7 +588,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
             y=y,
             color=alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("score")),
             shape=alt.Shape("score:N", scale=shapes, legend=_legend("score")),
-            tooltip=["name:N", "score:N", "usual:Q", "other:Q"],
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("usual:Q"), alt.Tooltip("other:Q")],
         )
     )
     ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
@@ -635,7 +664,13 @@ def trace_chart(rows: Rows, about: str) -> Chart:
                 color=alt.Color("moved:N", title=None)
                 .scale(domain=[False, True], range=["#BBBBBB", COLOURS["symbolic"]])
                 .legend(labelExpr="datum.value ? 'place holds another block' : 'place holds the same block'", orient="bottom"),
-                tooltip=["head:N", "swap:N", "block:O", "weight:Q", "before:Q"],
+                tooltip=[
+                    alt.Tooltip("head:N"),
+                    alt.Tooltip("swap:N"),
+                    alt.Tooltip("block:O"),
+                    alt.Tooltip("weight:Q"),
+                    alt.Tooltip("before:Q"),
+                ],
             )
             ticks = base.mark_tick(color="black", thickness=1.5).encode(y=alt.Y("before:Q", title=None, scale=high))
             panel = alt.layer(bars, ticks) if n else bars
@@ -662,12 +697,20 @@ def path_chart(rows: Rows, about: str) -> Chart:
     for head in dict.fromkeys(row["head"] for row in rows):
         path = sorted((dict(row) for row in rows if row["head"] == head), key=lambda row: int(row["kept"]))
         base = alt.Chart(Inline(values=path))
-        line = base.mark_line(color="#999999", strokeWidth=1).encode(across("positional"), up("symbolic"), order="kept:Q")
+        line = base.mark_line(color="#999999", strokeWidth=1).encode(
+            across("positional"), up("symbolic"), order=alt.Order("kept:Q")
+        )
         points = base.mark_circle(size=40, opacity=1).encode(
             across("positional"),
             up("symbolic"),
             color=alt.Color("kept:Q", title="planes kept").scale(type="log", scheme=DARK_TO_LIGHT).legend(values=doubled),
-            tooltip=["head:N", "kind:N", "kept:Q", "positional:Q", "symbolic:Q"],
+            tooltip=[
+                alt.Tooltip("head:N"),
+                alt.Tooltip("kind:N"),
+                alt.Tooltip("kept:Q"),
+                alt.Tooltip("positional:Q"),
+                alt.Tooltip("symbolic:Q"),
+            ],
         )
         ends = [row | {"said": str(row["kept"])} for row in (path[0], path[-1])]
         named = alt.Chart(Inline(values=ends))
@@ -707,15 +750,24 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
                 x=x,
                 y=y,
                 color=alt.Color("position:Q", title="position of key").scale(scheme=DARK_TO_LIGHT),
-                tooltip=["position:Q", "block:N", "x:Q", "y:Q", "norm:Q"],
+                tooltip=[
+                    alt.Tooltip("position:Q"),
+                    alt.Tooltip("block:N"),
+                    alt.Tooltip("x:Q"),
+                    alt.Tooltip("y:Q"),
+                    alt.Tooltip("norm:Q"),
+                ],
             )
         )
         drawn = alt.Chart(Inline(values=rays))
         shafts = drawn.mark_rule(strokeWidth=2).encode(
-            x=alt.X("zero:Q", title=None, scale=scale), y=alt.Y("zero:Q", title=None, scale=scale), x2="x:Q", y2="y:Q"
+            x=alt.X("zero:Q", title=None, scale=scale),
+            y=alt.Y("zero:Q", title=None, scale=scale),
+            x2=alt.X2("x:Q"),
+            y2=alt.Y2("y:Q"),
         )
         tips = drawn.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
-        tips = tips.encode(x=x, y=y, tooltip=["what:N", "position:Q", "norm:Q"])
+        tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("what:N"), alt.Tooltip("position:Q"), alt.Tooltip("norm:Q")])
         said = [f"plane {of_head[0]['plane']}; longest query {longest / reach:.2g} times the longest key"]
         heading = _small(f"{head}, {of_head[0]['kind']}", said)
         charts.append(alt.layer(points, shafts, tips).properties(width=250, height=250, title=heading))
@@ -738,7 +790,9 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     names = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
     colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("plane score", orient="top"))
     frequency = {
-        plane: _frequency_said(value) for plane, value in zip(found["plane"], found["frequency"], strict=True) if value is not None
+        plane: _frequency_said(value)
+        for plane, value in zip(found["plane"], found["frequency"], strict=True)
+        if value is not None
     }
     said = f"{json.dumps(frequency)}[datum.plane]"
     mine = (
@@ -751,7 +805,13 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         .encode(x=x, y=y, color=colour)
     )
     shape = alt.Shape("score:N", scale=names, legend=_legend("plane score", orient="top"))
-    tooltip = ["name:N", "plane:Q", alt.Tooltip("frequency:N", title="rad per token"), "score:N", "value:Q"]
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("plane:Q"),
+        alt.Tooltip("frequency:N", title="rad per token"),
+        alt.Tooltip("score:N"),
+        alt.Tooltip("value:Q"),
+    ]
     means = [
         {"plane": plane, "score": score, "value": _short(value)}
         for score in SCORES
@@ -767,14 +827,22 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         .encode(
             x=alt.X("plane:O", title="RoPE plane, fastest first", axis=alt.Axis(labelAngle=0, labelOverlap="parity")),
             y=alt.Y("share:Q", title="logit norm, share", scale=alt.Scale(domain=[0, 1])),
-            tooltip=["name:N", "plane:O", "share:Q", alt.Tooltip("largest:Q", title="head's largest norm")],
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("plane:O"),
+                alt.Tooltip("share:Q"),
+                alt.Tooltip("largest:Q", title="head's largest norm"),
+            ],
         )
         .properties(width=460, height=110)
     )
     chart = alt.vconcat(scores, bars, spacing=14).add_params(picked(by_lead[-1]["name"] if by_lead else ""))
     title = alt.TitleParams(
         alt.expr(f"'Head ' + {PICKED} + ', plane by plane'"),
-        subtitle=[*textwrap.wrap("Dotted: mean over all heads. Below: norm of logits as a share of the largest plane.", 90), about],
+        subtitle=[
+            *textwrap.wrap("Dotted: mean over all heads. Below: norm of logits as a share of the largest plane.", 90),
+            about,
+        ],
         anchor="start",
         fontSize=15,
         subtitleColor="#555555",
@@ -809,21 +877,27 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
             x=x,
             y=y,
             color=alt.Color("position:Q", title="position of key").scale(scheme=DARK_TO_LIGHT),
-            tooltip=["name:N", "plane:Q", "position:Q", "x:Q", "y:Q"],
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("plane:Q"),
+                alt.Tooltip("position:Q"),
+                alt.Tooltip("x:Q"),
+                alt.Tooltip("y:Q"),
+            ],
         )
     )
     queries = base.transform_filter("datum.what == 'query'")
     rays = queries.mark_rule(strokeWidth=2, color="black").encode(
-        x=alt.X("zero:Q", scale=scale), y=alt.Y("zero:Q", scale=scale), x2="x:Q", y2="y:Q"
+        x=alt.X("zero:Q", scale=scale), y=alt.Y("zero:Q", scale=scale), x2=alt.X2("x:Q"), y2=alt.Y2("y:Q")
     )
     tips = queries.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
-    tips = tips.encode(x=x, y=y, tooltip=["name:N", "what:N", "plane:Q"])
+    tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("what:N"), alt.Tooltip("plane:Q")])
     known = f"indexof({json.dumps(names)}, {PICKED}) >= 0"
     note = (
         alt.Chart(Inline(values=[{"x": 0, "y": 0, "said": f"kept for {', '.join(names)}"}]))
         .transform_filter(f"!({known})")
         .mark_text(color=COLOURS["neutral"], fontSize=13)
-        .encode(x=x, y=y, text="said:N")
+        .encode(x=x, y=y, text=alt.Text("said:N"))
     )
     plane = {name: row["plane"] for name in names for row in values if row["name"] == name}
     title = alt.TitleParams(

@@ -96,7 +96,7 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
 
     band = base.mark_area(color=LINES[EXACT], opacity=0.18, interpolate="step" if function == "index" else "linear")
     band = band.transform_filter("isValid(datum.largest)")
-    parts: list[Chart] = [band.encode(x, up("smallest"), y2="largest:Q")]
+    parts: list[Chart] = [band.encode(x, up("smallest"), y2=alt.Y2("largest:Q"))]
     parts += [line("largest", EXACT, strokeWidth=2), line("smallest", EXACT, strokeWidth=2)]
     if function == "index":
         parts.append(line("corrected", CORRECTED, strokeWidth=2))
@@ -118,9 +118,16 @@ def _only_still(row: Mapping[str, Any]) -> dict[str, Any]:
 def _real(measured: Mapping[str, Mapping[str, float]], x: alt.X, up: Any) -> list[Chart]:
     """Median and 5 to 95 % of margins on real inputs."""
     base = alt.Chart(Inline(values=[{"n": int(n)} | dict(row) for n, row in measured.items()]))
-    tooltip = ["n:Q", "least:Q", "low:Q", "median:Q", "high:Q", "most:Q"]
+    tooltip = [
+        alt.Tooltip("n:Q"),
+        alt.Tooltip("least:Q"),
+        alt.Tooltip("low:Q"),
+        alt.Tooltip("median:Q"),
+        alt.Tooltip("high:Q"),
+        alt.Tooltip("most:Q"),
+    ]
     return [
-        base.mark_rule(strokeWidth=1.5).encode(x, up("low"), y2="high:Q"),
+        base.mark_rule(strokeWidth=1.5).encode(x, up("low"), y2=alt.Y2("high:Q")),
         base.mark_point(filled=True, color="black", size=32, opacity=1).encode(x, up("median"), tooltip=tooltip),
     ]
 

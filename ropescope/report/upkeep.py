@@ -52,7 +52,12 @@ def families_chart(rows: Rows, counted: Any) -> Chart:
             y=alt.Y("rotation:N", title="rotation"),
             color=alt.Color("verdict:N", title=None).scale(domain=list(VERDICTS), range=list(VERDICTS.values())),
             shape=alt.Shape("verdict:N", title=None).scale(domain=list(VERDICTS), range=["circle", "cross", "square"]),
-            tooltip=["family:N", "verdict:N", "rotation:N", "logit_error:Q"],
+            tooltip=[
+                alt.Tooltip("family:N"),
+                alt.Tooltip("verdict:N"),
+                alt.Tooltip("rotation:N"),
+                alt.Tooltip("logit_error:Q"),
+            ],
         )
         .properties(
             width=560,
@@ -79,7 +84,12 @@ def cost_chart(rows: Rows, about: str) -> Chart:
         ),
         y=alt.Y("value:Q", title="ratio", scale=alt.Scale(type="log")).axis(format="~s", tickCount=5),
         color=alt.Color("ratio:N", legend=legend).scale(domain=domain, range=colours),
-        tooltip=["tokens:Q", "swaps:Q", "ratio:N", alt.Tooltip("value:Q", format=",.2f")],
+        tooltip=[
+            alt.Tooltip("tokens:Q"),
+            alt.Tooltip("swaps:Q"),
+            alt.Tooltip("ratio:N"),
+            alt.Tooltip("value:Q", format=",.2f"),
+        ],
     )
     points = base.mark_point(filled=True, size=70, opacity=1)
     points = points.encode(shape=alt.Shape("ratio:N", legend=legend).scale(domain=domain, range=shapes))
