@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -46,13 +46,13 @@ PICKED = "picked"
 class Figure:
     """A chart of a run with one sentence on how to read it; its title is the chart's own unless that changes with a choice.
 
-    `wide` ones have a line of the page for themselves.
+    `width` is the part of a line of the page that it takes, where the window is wide enough.
     """
 
     chart: Chart
     reading: str
     title: str | None = None
-    wide: bool = True
+    width: Literal["full", "half", "two-thirds", "third"] = "full"
 
 
 def picked(name: str = "") -> alt.Parameter:

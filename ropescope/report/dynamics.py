@@ -57,10 +57,10 @@ def of_run(run: Run) -> dict[str, Figure]:
             film_chart(history),
             "Heads start with uniform attention, top right, and travel to the corners of pure heads; lines are where they came from.",
             "Heads over training",
-            wide=False,
+            "half",
         ),
         "accuracy": Figure(
-            film_accuracy_chart(history), "Accuracy per hop count; the vertical line is the step shown.", "Accuracy", wide=False
+            film_accuracy_chart(history), "Accuracy per hop count; the vertical line is the step shown.", "Accuracy", "half"
         ),
         "head": Figure(
             head_history_chart(history),
@@ -68,10 +68,14 @@ def of_run(run: Run) -> dict[str, Figure]:
             "One head over training",
         ),
         "learning": Figure(
-            charts["learning"], "From top to bottom: accuracy, scores of telling layers, and when heads became pure."
+            charts["learning"],
+            "From top to bottom: accuracy, scores of telling layers, and when heads became pure.",
+            "Learning and purity",
         ),
         "layers": Figure(
-            charts["layers"], "A panel for each layer: blue is the positional score, orange the symbolic, dashed the entropy."
+            charts["layers"],
+            "A panel for each layer: blue is the positional score, orange the symbolic, dashed the entropy.",
+            "Scores of every layer",
         ),
     }
 
@@ -268,9 +272,24 @@ def film_chart(run: Trajectory) -> Chart:
         across("x"), up("y"), color=colour, shape=shape, tooltip=tooltip
     )
     ring = now.transform_filter(f"datum.name == {PICKED}").mark_point(size=330, strokeWidth=2.5, opacity=1, color="black")
-    names = now.mark_text(dx=9, dy=-9, fontSize=11, align="left").encode(across("x"), up("y"), text=alt.Text("label:N"))
+    # Heads that are close to each other share a label.
+    labels = (
+        now.transform_calculate(cell="round(datum.x * 16) + ' ' + round(datum.y * 16)")
+        .transform_aggregate(heads="values(label)", x="mean(x)", y="mean(y)", groupby=["cell"])
+        .transform_calculate(said="join(pluck(datum.heads, 'label'), ' ')")
+    )
+    # Along the upper edge, where heads often stand in a row, labels go down aslant.
+    sides: dict[str, dict[str, Any]] = {
+        "datum.y >= 0.85": {"align": "left", "angle": 40, "dx": 10, "dy": 2},
+        "datum.y < 0.85 && datum.x < 0.6": {"align": "left", "dx": 11},
+        "datum.y < 0.85 && datum.x >= 0.6": {"align": "right", "dx": -11},
+    }
+    names = [
+        labels.transform_filter(where).mark_text(fontSize=11, **side).encode(across("x"), up("y"), text=alt.Text("said:N"))
+        for where, side in sides.items()
+    ]
     return (
-        alt.layer(*corners(), trail, tip, points, ring.encode(across("x"), up("y")), names)
+        alt.layer(*corners(), trail, tip, points, ring.encode(across("x"), up("y")), *names)
         .add_params(alt.param(name=AT, value=last), picked())
         .properties(width=430, height=430, title=alt.TitleParams(_step_said(steps), anchor="start", offset=10))
     )
@@ -309,17 +328,21 @@ def film_accuracy_chart(run: Trajectory) -> Chart:
         now=f"datum.step + {part} * (datum.step_next - datum.step)",
         value=f"datum.accuracy + {part} * (datum.accuracy_next - datum.accuracy)",
     )
-    cursor = now.mark_rule(color="black", strokeWidth=1).encode(x=alt.X("now:Q", scale=x["scale"]))
+    cursor = (
+        now.transform_filter(f"datum.hops == '{names[0]}'")
+        .mark_rule(color="black", strokeWidth=1)
+        .encode(x=alt.X("now:Q", scale=x["scale"]))
+    )
     dots = now.mark_point(filled=True, size=70, opacity=1).encode(
         x=alt.X("now:Q", scale=x["scale"]),
         y=alt.Y("value:Q", scale=y["scale"]),
-        color=alt.Color("hops:N", legend=None).scale(domain=names, scheme=alt.SchemeParams("viridis", extent=[0, 0.85])),
+        color=colour,
         tooltip=[alt.Tooltip("hops:N"), alt.Tooltip("step:Q"), alt.Tooltip("accuracy:Q")],
     )
     return (
         alt.layer(lines, cursor, dots)
         .add_params(alt.param(name=AT, value=last))
-        .properties(width=430, height=300, title=alt.TitleParams("Accuracy per hop count", anchor="start", offset=10))
+        .properties(width=430, height=430, title=alt.TitleParams("Accuracy per hop count", anchor="start", offset=10))
     )
 
 

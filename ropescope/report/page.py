@@ -50,7 +50,7 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
     page = Template(_asset("page.html")).substitute(
         title=escape(title),
         style=_asset("page.css"),
-        contents=_contents(runs, bool(scores)),
+        contents=_contents(runs, bool(scores)) if len(runs) > 1 or scores else "",
         scoreboard=scoreboard_html(scores) if scores else "",
         sections="\n".join(sections),
         engine=_packed(vl_convert.javascript_bundle()),
@@ -87,7 +87,7 @@ def _contents(runs: Sequence[Run], scoreboard: bool) -> str:
     for heading, members in groups.items():
         links = "".join(f'<li><a href="#{anchor(run.name)}"><bdi>{escape(run.name)}</bdi></a></li>' for run in members)
         parts.append(f"<li><span>{escape(heading)}</span><ul>{links}</ul></li>")
-    return "\n".join(parts)
+    return f'<nav aria-label="Contents"><details open><summary>Contents</summary><ul>{"".join(parts)}</ul></details></nav>'
 
 
 def _section(run: Run, is_open: bool) -> str:
@@ -146,14 +146,15 @@ def _steps(payload: Mapping[str, Any]) -> list[int]:
 
 def _figure(run: str, name: str, figure: Figure) -> str:
     title = figure.title or _title(figure.chart)
+    shown = escape(title).replace("One head", "<span data-head>One head</span>")
     label = f"{run}-{name}"
     gets = "".join(
         f'<button type="button" data-get="{kind}" aria-label="{kind.upper()} of: {escape(title)}">{kind.upper()}</button>'
         for kind in ("svg", "png", "csv")
     )
     return f"""
-<figure class="{"wide" if figure.wide else "narrow"}" id="{label}" data-chart="{name}" tabindex="-1">
-<figcaption><h3 dir="auto"><a href="#{label}">{escape(title)}</a></h3><p class="reading">{escape(figure.reading)}</p></figcaption>
+<figure class="{figure.width}" id="{label}" data-chart="{name}" tabindex="-1">
+<figcaption><h3 dir="auto"><a href="#{label}">{shown}</a></h3><p class="reading">{escape(figure.reading)}</p></figcaption>
 <div class="plot" role="img" tabindex="0" aria-label="{escape(title)}. {escape(figure.reading)}"></div>
 <div class="tools"><span>Download</span>{gets}<details class="source"><summary>Source</summary></details></div>
 </figure>"""

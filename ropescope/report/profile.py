@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import numpy as np
@@ -64,8 +64,8 @@ def figures(dataset: xr.Dataset, stats: Stats, about: str) -> dict[str, Chart]:
 READING = {
     "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
     "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
-    "head-geometry": "Keys (circles) and queries (black rays) of the chosen head in the plane it uses most.",
     "heat-maps": "One tile per head, layers downwards; on the right blue leans to places and orange to things.",
+    "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
     "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
     "planes": "Scores of single planes, mean over heads; where the lines cross, heads turn from places to things.",
     "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
@@ -76,7 +76,14 @@ READING = {
     "path": "A head given its planes one by one, the largest first: rings mark the first and the last step.",
     "geometry": "Keys (circles) by position and queries (black), each head in the plane that it uses most.",
 }
-"""How to read each figure."""
+"""How to read each figure, in the order in which they stand on a page."""
+BESIDE: dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]] = {
+    "heads": (None, "half"),
+    "head": ("One head, plane by plane", "half"),
+    "heat-maps": (None, "two-thirds"),
+    "head-geometry": ("One head, its queries and keys", "third"),
+}
+"""Titles and widths of figures that stand side by side."""
 
 
 def of_run(run: Run) -> dict[str, Figure]:
@@ -84,24 +91,16 @@ def of_run(run: Run) -> dict[str, Figure]:
     stats = run.results
     about = f"{stats['model']}, {stats['precision']}; {stats['prompts']}"
     closer, scores = run.read("closer.json"), run.folder / "profile.nc"
-    charts: dict[str, Chart] = {"heads": heads_chart(stats, about)}
     if scores.exists():
         dataset = read_profile(scores)
-        charts["head"] = head_chart(dataset, stats, about)
-        if closer:
-            charts["head-geometry"] = head_geometry_chart(closer["geometry"], about)
-        charts |= figures(dataset, stats, about)
+        charts = {**figures(dataset, stats, about), "head": head_chart(dataset, stats, about)}
     else:
-        charts |= {
-            "heat-maps": heat_map_chart(stats, about),
-            "depth": depth_chart(stats, about),
-            "planes": planes_chart(stats, about),
-        }
+        drawn = {"heads": heads_chart, "heat-maps": heat_map_chart, "depth": depth_chart, "planes": planes_chart}
+        charts = {name: draw(stats, about) for name, draw in drawn.items()}
     if closer:
         charts |= {name: draw(closer[name], about) for name, draw in CLOSER.items()}
-    titles = {"head": "One head, plane by plane", "head-geometry": "One head, its queries and keys"}
-    narrow = ("heads", "head", "head-geometry")
-    return {name: Figure(chart, READING[name], titles.get(name), name not in narrow) for name, chart in charts.items()}
+        charts["head-geometry"] = head_geometry_chart(closer["geometry"], about)
+    return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}
 
 
 def titled(chart: Chart, width: float, title: str, *lines: str) -> Chart:
@@ -271,8 +270,9 @@ def depth_chart(stats: Stats, about: str) -> Chart:
         .mark_rule(strokeDash=[5, 3], strokeWidth=1.5)
         .encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
     )
+    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=130, strokeWidth=2.5, opacity=1)
     return titled(
-        alt.layer(heads, spread, rules, medians).properties(width=640, height=300),
+        alt.layer(heads, spread, rules, medians, ring.encode(y=y)).add_params(picked()).properties(width=640, height=300),
         740,
         f"Over depth: {_halves_said(stats['depth'])}",
         "Lines: medians over the heads of a layer; bands: middle half of them; dots: heads; dashed: medians of both halves.",
@@ -414,7 +414,14 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     nothing = base.transform_calculate(middle=f"datum.column + {part / 2}", half=f"datum.row + {part / 2}")
     words = nothing.mark_text(color="#777777", fontSize=9).encode(x("middle"), y("half"), text=alt.Text("why:N"))
     share = stats["frequency"]["trend_of_heads"]["share_rising"] or 0.0
-    chart = alt.layer(panels, lines, words).properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
+    frame = (
+        base.transform_filter(f"datum.name == {PICKED}")
+        .transform_calculate(right=f"datum.column + {part}", below=f"datum.row + {part}")
+        .mark_rect(filled=False, stroke="black", strokeWidth=2.5)
+        .encode(x("column"), y("row"), x2=alt.X2("right:Q"), y2=alt.Y2("below:Q"))
+    )
+    chart = alt.layer(panels, lines, words, frame).add_params(picked())
+    chart = chart.properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
     return titled(
         chart.properties(view=alt.ViewBackground(stroke=None)),
         wide * len(stats["head"]) + 40,
@@ -819,22 +826,22 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     ]
     others = alt.Chart(Inline(values=means)).mark_line(strokeDash=[2, 3], opacity=0.6).encode(x=x, y=y, color=colour)
     points = mine.mark_point(filled=True, size=34, opacity=1).encode(shape=shape, tooltip=tooltip)
-    scores = alt.layer(others, mine.mark_line(strokeWidth=2), points).properties(width=460, height=230)
+    scores = alt.layer(others, mine.mark_line(strokeWidth=2), points).properties(width=460, height=240)
     of_head = alt.Chart(Inline(values=norms)).transform_filter(f"datum.name == {PICKED}")
     bars = (
         of_head.transform_flatten(["plane", "share"])
-        .mark_bar(width={"band": 0.8}, color=COLOURS["neutral"])
+        .mark_bar(size=round(0.75 * 460 / len(found["plane"]), 1), color=COLOURS["neutral"])
         .encode(
-            x=alt.X("plane:O", title="RoPE plane, fastest first", axis=alt.Axis(labelAngle=0, labelOverlap="parity")),
+            x=x,
             y=alt.Y("share:Q", title="logit norm, share", scale=alt.Scale(domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("name:N"),
-                alt.Tooltip("plane:O"),
+                alt.Tooltip("plane:Q"),
                 alt.Tooltip("share:Q"),
                 alt.Tooltip("largest:Q", title="head's largest norm"),
             ],
         )
-        .properties(width=460, height=110)
+        .properties(width=460, height=130)
     )
     chart = alt.vconcat(scores, bars, spacing=14).add_params(picked(by_lead[-1]["name"] if by_lead else ""))
     title = alt.TitleParams(
@@ -876,7 +883,9 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
         .encode(
             x=x,
             y=y,
-            color=alt.Color("position:Q", title="position of key").scale(scheme=DARK_TO_LIGHT),
+            color=alt.Color("position:Q", title="position of key")
+            .scale(scheme=DARK_TO_LIGHT)
+            .legend(orient="bottom", gradientLength=180, gradientThickness=10, tickCount=5),
             tooltip=[
                 alt.Tooltip("name:N"),
                 alt.Tooltip("plane:Q"),
@@ -908,7 +917,7 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
         subtitleColor="#555555",
         offset=12,
     )
-    chart = alt.layer(keys, rays, tips, note).properties(width=380, height=380, title=title)
+    chart = alt.layer(keys, rays, tips, note).properties(width=290, height=290, title=title)
     return chart.add_params(picked(names[-1] if names else ""))
 
 

@@ -58,7 +58,7 @@
       font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
       aria: false,
       axis: { ...text, gridColor: line, domainColor: soft, tickColor: soft },
-      legend: { ...text },
+      legend: { ...text, symbolBaseFillColor: soft, symbolBaseStrokeColor: soft },
       title: { color: ink, subtitleColor: soft, fontSize: 13, fontWeight: 600 },
       view: { stroke: line },
       text: { color: ink },
@@ -118,7 +118,8 @@
     const svg = plot.querySelector("svg");
     const width = Number(svg.getAttribute("width"));
     // Charts shrink with the window down to where their text can still be read, and scroll in their box from there on.
-    svg.style.width = `max(${Math.round(0.62 * width)}px, min(100%, ${width}px))`;
+    const most = figure.classList.contains("full") ? 1.25 : 1;
+    svg.style.width = `max(${Math.round(0.62 * width)}px, min(100%, ${Math.round(most * width)}px))`;
     plot.classList.add("drawn");
     views.set(figure, { view, names });
     const section = figure.closest(".run");
@@ -185,6 +186,7 @@
     picker.querySelector("[data-pick=layer]").value = layer;
     picker.querySelector("[data-pick=head]").value = head;
     picker.querySelector("output").textContent = choice.said[name] ?? "no scores";
+    for (const word of section.querySelectorAll("[data-head]")) word.textContent = name;
     await Promise.all([...section.querySelectorAll("figure")].map(follow));
   }
 
