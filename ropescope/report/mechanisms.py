@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -288,7 +289,7 @@ def example_chart(task: str, found: Results) -> Chart:
         ]
         named = alt.Axis(
             values=list(range(len(tokens))),
-            labelExpr=f"{tokens!r}[datum.value]",
+            labelExpr=f"{json.dumps(tokens)}[datum.value]",
             labelAngle=0,
             labelOverlap=False,
             grid=False,

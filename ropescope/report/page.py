@@ -246,18 +246,19 @@ def scoreboard_html(rows: Sequence[Mapping[str, Any]]) -> str:
         )
     counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     said = ", ".join(f"{VERDICTS[verdict]} {number} {verdict}" for verdict, number in counted.items() if number)
+    filters = "".join(
+        f'<label for="scoreboard--{key}">{key.capitalize()}</label>'
+        f'<select id="scoreboard--{key}" data-filter="{key}"><option value="">all</option>{options(key)}</select>'
+        for key in ("verdict", "paper")
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Statement", "Paper", "Ours", "Verdict"))
     return f"""
 <section id="scoreboard" aria-labelledby="scoreboard--title">
 <h2 id="scoreboard--title">Scoreboard</h2>
 <p class="headline">{len(rows)} statements: {said}</p>
-<div class="filter" role="group" aria-label="Show only">
-<label for="scoreboard--verdict">Verdict</label><select id="scoreboard--verdict" data-filter="verdict"><option value="">all</option>{options("verdict")}</select>
-<label for="scoreboard--paper">Paper</label><select id="scoreboard--paper" data-filter="paper"><option value="">all</option>{options("paper")}</select>
-<output aria-live="polite"></output>
-</div>
-<div class="scroll" tabindex="0" role="region" aria-label="Scoreboard"><table>
-<thead><tr><th scope="col">Claim</th><th scope="col">Statement</th><th scope="col">Paper</th><th scope="col">Ours</th><th scope="col">Verdict</th></tr></thead>
-<tbody>{"".join(lines)}</tbody></table></div>
+<div class="filter" role="group" aria-label="Show only">{filters}<output aria-live="polite"></output></div>
+<div class="scroll" tabindex="0" role="region" aria-label="Scoreboard">
+<table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>
 </section>"""
 
 

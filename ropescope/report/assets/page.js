@@ -121,7 +121,9 @@
     const most = figure.classList.contains("full") ? 1.25 : 1;
     svg.style.width = `max(${Math.round(0.62 * width)}px, min(100%, ${Math.round(most * width)}px))`;
     plot.classList.add("drawn");
+    figure.view = view;
     views.set(figure, { view, names });
+    if (views.size === 1) performance.mark("ropescope:first-chart");
     const section = figure.closest(".run");
     if ((await payload(section)).choice) {
       plot.classList.toggle("picks", true);
@@ -406,6 +408,8 @@
       target.focus({ preventScroll: true });
     }
   }
+  const contents = document.querySelector("nav details");
+  if (contents && innerWidth < 640) contents.open = false;
   addEventListener("hashchange", visit);
   visit();
 })();
