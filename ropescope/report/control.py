@@ -43,7 +43,7 @@ def of_run(run: Run) -> dict[str, Figure]:
     return {
         "effects": Figure(
             effects_figure(changes, about),
-            "A row for each change; where colour leaves the grey of random changes, it mattered which planes or heads they were.",
+            "A row for each change; where colour leaves the grey of random ones, it mattered which planes or heads they were.",
         ),
         "scores": Figure(
             scores_figure(changes, about), "Mean scores of a layer's heads before the change (dashed) and after it (solid)."

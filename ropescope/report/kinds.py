@@ -22,7 +22,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Choice:
-    """The heads of a run that can be chosen: their layers and numbers, which is shown first, and what to say of each by name."""
+    """Heads of a run that can be chosen: their layers and numbers, which is shown first, and what to say of each by name."""
 
     layers: list[int]
     heads: list[int]

@@ -22,7 +22,7 @@ TABLE_1 = {
 
 
 READING = {
-    "functions": "Coloured bars are path nodes at which a head takes a step along the path; tiles are accuracies, dark for bad.",
+    "functions": "Coloured bars are path nodes at which a head takes a step along the path; dark tiles are low accuracies.",
     "planes": "Dark tiles are the planes that move a head's weights; circles are their mean.",
     "example": "From the bottom up, what each position would say after each layer; lines show where nodes look.",
 }

@@ -1,7 +1,7 @@
 """One page for any number of runs: a single HTML file that needs no network.
 
-Charts are drawn in the browser when they come into view. Their rows are kept once each, column by column and compressed, so that
-the page grows with the number of heads and with nothing else.
+Charts are drawn in the browser when they come into view. Their rows are kept once each, column by column and compressed, so
+that the page grows with the number of heads and with nothing else.
 """
 
 from __future__ import annotations
@@ -238,11 +238,13 @@ def scoreboard_html(rows: Sequence[Mapping[str, Any]]) -> str:
             target = anchor(str(row["run"])) + (f"-{anchor(str(row['chart']))}" if row.get("chart") else "")
             shown = f"<a href='#{target}'>{shown}</a>"
         note = f"<small dir='auto'>{escape(str(row['note']))}</small>" if row.get("note") else ""
+        claim, paper, where, statement, theirs, ours = (
+            escape(str(row[key])) for key in ("claim", "paper", "where", "statement", "paper_value", "ours")
+        )
         lines.append(
-            f"<tr data-verdict='{escape(verdict)}' data-paper='{escape(str(row['paper']))}'>"
-            f"<th scope='row'>{escape(str(row['claim']))}<small>{escape(str(row['paper']))}, {escape(str(row['where']))}</small></th>"
-            f"<td dir='auto'>{escape(str(row['statement']))}{note}</td><td dir='auto'>{escape(str(row['paper_value']))}</td>"
-            f"<td dir='auto'>{escape(str(row['ours']))}</td><td class='verdict {anchor(verdict)}'>{shown}</td></tr>"
+            f"<tr data-verdict='{escape(verdict)}' data-paper='{paper}'>"
+            f"<th scope='row'>{claim}<small>{paper}, {where}</small></th><td dir='auto'>{statement}{note}</td>"
+            f"<td dir='auto'>{theirs}</td><td dir='auto'>{ours}</td><td class='verdict {anchor(verdict)}'>{shown}</td></tr>"
         )
     counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     said = ", ".join(f"{VERDICTS[verdict]} {number} {verdict}" for verdict, number in counted.items() if number)
