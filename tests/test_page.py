@@ -137,7 +137,8 @@ def test_a_click_on_a_head_chooses_it(shown):
                 } else if (item.items) item.items.forEach((one) => one.datum?.name === name && (at ??= [x + one.x, y + one.y]));
               };
               visit(figure.view.scenegraph().root, 0, 0);
-              const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width, origin = figure.view.origin();
+              const box = svg.getBoundingClientRect(), origin = figure.view.origin();
+              const scale = box.width / svg.viewBox.baseVal.width;
               return [box.left + (origin[0] + at[0]) * scale, box.top + (origin[1] + at[1]) * scale];
             }""",
             [figure, "L6 H5"],

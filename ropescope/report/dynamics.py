@@ -237,7 +237,7 @@ def film_chart(run: Trajectory) -> Chart:
         lists = {"n": list(range(last + 1)), "step": steps, "positional": x, "symbolic": y}
         rows.append({"name": name, "label": label, **lists, "x_next": [*x[1:], x[-1]], "y_next": [*y[1:], y[-1]]})
     unfolded = ["n", "step", "positional", "symbolic", "x_next", "y_next"]
-    base = alt.Chart(Inline(values=rows)).transform_flatten(unfolded)
+    base = alt.Chart(Inline(values=rows)).transform_flatten([*unfolded])
     part = f"({AT} - floor({AT}))"
     now = (
         base.transform_filter(f"datum.n == floor({AT})")
@@ -311,7 +311,7 @@ def film_accuracy_chart(run: Trajectory) -> Chart:
         following = {"step_next": [*steps[1:], steps[-1]], "accuracy_next": [*accuracy[1:], accuracy[-1]]}
         rows.append({"hops": f"{hop}-hop", **lists, **following})
     unfolded = ["n", "step", "accuracy", "step_next", "accuracy_next"]
-    base = alt.Chart(Inline(values=rows)).transform_flatten(unfolded)
+    base = alt.Chart(Inline(values=rows)).transform_flatten([*unfolded])
     x = alt.X("step:Q", title="training step", scale=alt.Scale(domain=[0, steps[-1]], nice=False), axis=alt.Axis(tickCount=5))
     y = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1.02], nice=False))
     names = [str(row["hops"]) for row in rows]
@@ -360,7 +360,7 @@ def head_history_chart(run: Trajectory) -> Chart:
         alt.Chart(Inline(values=rows))
         .transform_filter(f"datum.name == {PICKED}")
         .transform_flatten(["step", *names])
-        .transform_fold(names, ["measure", "value"])
+        .transform_fold([*names], ["measure", "value"])
         .mark_line(strokeWidth=2)
         .encode(
             x=_step(run),

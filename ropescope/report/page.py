@@ -27,6 +27,8 @@ from .charts import Figure
 from .kinds import KINDS, choice_of, claims_of, kind_of, model_of
 
 ASSETS = Path(__file__).parent / "assets"
+ENGINE = "window.vegaEmbed = vegaEmbed; window.vegaLite = vegaLite; window.vega = vega;"
+"""What the page uses of the engine that draws charts."""
 VERDICTS = {
     "reproduced": "\N{CHECK MARK}",
     "partly": "\N{CIRCLE WITH LEFT HALF BLACK}",
@@ -53,7 +55,7 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
         contents=_contents(runs, bool(scores)) if len(runs) > 1 or scores else "",
         scoreboard=scoreboard_html(scores) if scores else "",
         sections="\n".join(sections),
-        engine=_packed(vl_convert.javascript_bundle()),
+        engine=_packed(vl_convert.javascript_bundle(ENGINE)),
         script=_asset("page.js") + _playground_script(runs),
     )
     write_whole(out, page)
@@ -126,7 +128,8 @@ def _section(run: Run, is_open: bool) -> str:
 
 def _payload(figures: Mapping[str, Figure]) -> dict[str, Any]:
     """Charts without their rows, and all rows once, by column."""
-    charts, tables = {}, {}
+    charts: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for name, figure in figures.items():
         spec = figure.chart.to_dict(validate=False)
         tables |= {key: _columns(rows) for key, rows in spec.pop("datasets", {}).items()}
