@@ -884,7 +884,7 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
             x=x,
             y=y,
             color=alt.Color("position:Q", title="position of key")
-            .scale(scheme=DARK_TO_LIGHT)
+            .scale(scheme=DARK_TO_LIGHT, domain=[0, max((row["position"] for row in rows), default=1)])
             .legend(orient="bottom", gradientLength=180, gradientThickness=10, tickCount=5),
             tooltip=[
                 alt.Tooltip("name:N"),
