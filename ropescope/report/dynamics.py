@@ -55,7 +55,7 @@ def of_run(run: Run) -> dict[str, Figure]:
     return {
         "film": Figure(
             film_chart(history),
-            "Heads start with uniform attention, top right, and travel to the corners of pure heads; lines show their way.",
+            "Uniform attention is top right, pure heads are in the shaded corners beside it; lines are the way heads have come.",
             "Heads over training",
             "half",
         ),

@@ -37,7 +37,10 @@ def of_run(run: Run) -> dict[str, Figure]:
             "The gap is the lead of the right key; where the blue band is above the dashed line, the printed bound is broken.",
         )
     planes = planes_figure(run.results["planes"])
-    figures["planes"] = Figure(planes, "Solid lines are gaps that were found; they fall more slowly the more planes there are.")
+    figures["planes"] = Figure(
+        planes,
+        "Solid lines are the largest gaps found for each number of planes; no set of planes can lie above the broken lines.",
+    )
     return figures
 
 

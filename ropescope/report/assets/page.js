@@ -43,6 +43,7 @@
 
   function atNight(part, key = "") {
     if (typeof part === "string") return SHADED.has(key) ? (NIGHT[part.toLowerCase()] ?? part) : part;
+    if (key === "extent" && part[0] === 0) return [0.2, 1]; // the darker end of a scheme of colours is lost
     if (Array.isArray(part))
       return part.map((one) => (key === "range" && typeof one === "string" ? (NIGHT[one.toLowerCase()] ?? one) : atNight(one)));
     if (part && typeof part === "object")
