@@ -26,10 +26,10 @@ RANK: Literal["viridis"] = "viridis"
 
 
 READING = {
-    "angles": "Accuracy after training at each angle, slow ones left; where lines cross, an angle does equally well on both tasks.",
+    "angles": "Accuracy after training at each angle, slow ones left; where lines cross, both tasks go equally well.",
     "learning": "A line for each angle, dark for slow ones; lines that stay low never learn the task.",
-    "places": "A line for each angle that neither fails nor solves a task, by the place of the answer; below, heads that were built.",
-    "trajectories": "Lines are queries and keys during training, from the start to the dots at the end; on the right, all seeds.",
+    "places": "A line for each angle that neither fails nor solves a task, by the place of the answer; below, built heads.",
+    "trajectories": "Lines are queries and keys during training, from the start to the dots at the end; right: all seeds.",
 }
 """How to read each figure."""
 

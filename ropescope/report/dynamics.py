@@ -55,7 +55,7 @@ def of_run(run: Run) -> dict[str, Figure]:
     return {
         "film": Figure(
             film_chart(history),
-            "Uniform attention is top right, pure heads are in the shaded corners beside it; lines are the way heads have come.",
+            "Uniform attention is top right, pure heads are in the shaded corners beside it; lines are the way heads came.",
             "Heads over training",
             "half",
         ),

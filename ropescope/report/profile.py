@@ -67,7 +67,7 @@ READING = {
     "heat-maps": "One tile per head, layers downwards; on the right blue leans to places and orange to things.",
     "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
     "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
-    "planes": "Scores of single planes, mean over heads, from the fastest plane to the slowest; where lines cross, both are equal.",
+    "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",
     "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
     "norms": "Bright tiles are the planes with the largest logits of a head; heads go from positional to symbolic.",
     "sensitivity": "Scores taken in another way (up) against the usual ones (across): on the dashed line nothing changes.",
