@@ -27,7 +27,7 @@ from .charts import Figure
 from .kinds import KINDS, choice_of, claims_of, kind_of, model_of
 
 ASSETS = Path(__file__).parent / "assets"
-ENGINE = "window.vegaEmbed = vegaEmbed; window.vegaLite = vegaLite; window.vega = vega;"
+ENGINE = "window.vegaEmbed = vegaEmbed;"
 """What the page uses of the engine that draws charts."""
 VERDICTS = {
     "reproduced": "\N{CHECK MARK}",

@@ -292,7 +292,7 @@
     const [spec] = await Promise.all([specOf(figure, false, true), loadEngine()]);
     spec.background = "white";
     spec.padding = 14;
-    const view = new vega.View(vega.parse(vegaLite.compile(spec).spec), { renderer: "none" });
+    const { view } = await vegaEmbed(document.createElement("div"), spec, { actions: false, renderer: "svg" });
     const names = new Set((spec.params ?? []).map((param) => param.name));
     for (const [name, value] of Object.entries(chosen(figure.closest(".run"))))
       if (names.has(name) && value !== undefined) view.signal(name, value);
