@@ -134,7 +134,10 @@ def test_a_click_on_a_head_chooses_it(shown):
                 if (item.items && !["symbol", "rect"].includes(item.marktype)) {
                   const [dx, dy] = item.marktype ? [0, 0] : [item.x ?? 0, item.y ?? 0];
                   item.items.forEach((one) => visit(one, x + dx, y + dy));
-                } else if (item.items) item.items.forEach((one) => one.datum?.name === name && (at ??= [x + one.x + (one.width ?? 0) / 2, y + one.y + (one.height ?? 0) / 2]));
+                } else if (item.items) {
+                  const one = item.items.find((one) => one.datum?.name === name);
+                  if (one) at ??= [x + one.x + (one.width ?? 0) / 2, y + one.y + (one.height ?? 0) / 2];
+                }
               };
               visit(figure.view.scenegraph().root, 0, 0);
               const box = svg.getBoundingClientRect(), origin = figure.view.origin();
