@@ -89,7 +89,7 @@ def _panel(changes: Mapping[str, Any], measure: str, first: bool) -> Chart:
     y = alt.Y("change:N", sort=names, title=None, axis=labels)
     kinds = list(dict.fromkeys(_group(name) for name in names))
     shades = dict(GROUPS.values())
-    colour = alt.Color("group:N", title=None, legend=alt.Legend(orient="bottom") if first else None)
+    colour = alt.Color("group:N", title=None, legend=alt.Legend(orient="bottom"))
     colour = colour.scale(domain=kinds, range=[shades[kind] for kind in kinds])
     rows = alt.Chart(Inline(values=values))
     known = rows.transform_filter("isValid(datum.mean)")
@@ -126,9 +126,9 @@ def _scores(changes: Mapping[str, Any], name: str, first: bool) -> Chart:
         ]
 
     values = rows("nothing", "before") + rows(name, "after")
-    colour = alt.Color("score:N", title="mean score", legend=alt.Legend(orient="bottom") if first else None)
+    colour = alt.Color("score:N", title="mean score", legend=alt.Legend(orient="bottom"))
     colour = colour.scale(domain=["positional", "symbolic"], range=[COLOURS["positional"], COLOURS["symbolic"]])
-    dash = alt.StrokeDash("when:N", title="change", legend=alt.Legend(orient="bottom", symbolType="stroke") if first else None)
+    dash = alt.StrokeDash("when:N", title="change", legend=alt.Legend(orient="bottom", symbolType="stroke"))
     dash = dash.scale(domain=["before", "after"], range=[[3, 3], [1, 0]])
     return (
         alt.Chart(Inline(values=values))

@@ -303,19 +303,19 @@
   async function csvOf(figure) {
     const held = await payload(figure.closest(".run"));
     const tables = tablesOf(held.charts[figure.dataset.chart]).map((name) => held.tables[name]);
-    const most = Math.max(...tables.map((table) => table.length));
-    const kept = tables.filter((table) => 20 * table.length >= most);
-    const lines = kept.flatMap((table, n) =>
+    const unfolded = tables.map((table) =>
       rows(table).flatMap((row) => {
         const lists = Object.entries(row).filter(([, value]) => Array.isArray(value));
         const count = lists.length ? Math.max(...lists.map(([, value]) => value.length)) : 1;
         return Array.from({ length: count }, (_, at) => ({
-          ...(kept.length > 1 ? { part: n + 1 } : {}),
           ...row,
           ...Object.fromEntries(lists.map(([name, value]) => [name, value[at]])),
         }));
       }),
     );
+    const most = Math.max(...unfolded.map((table) => table.length));
+    const kept = unfolded.filter((table) => 20 * table.length >= most);
+    const lines = kept.flatMap((table, n) => (kept.length > 1 ? table.map((row) => ({ part: n + 1, ...row })) : table));
     const names = [...new Set(lines.flatMap((line) => Object.keys(line)))].filter((name) => !name.endsWith("_said"));
     const cell = (value) => {
       const text = value === null || value === undefined ? "" : String(value);
