@@ -59,7 +59,7 @@
       font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
       aria: false,
       axis: { ...text, gridColor: line, domainColor: soft, tickColor: soft },
-      legend: { ...text, symbolBaseFillColor: soft, symbolBaseStrokeColor: soft },
+      legend: { ...text, labelLimit: 320, symbolBaseFillColor: soft, symbolBaseStrokeColor: soft },
       title: { color: ink, subtitleColor: soft, fontSize: 13, fontWeight: 600 },
       view: { stroke: line },
       text: { color: ink },
