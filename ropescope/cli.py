@@ -232,7 +232,8 @@ def mechanisms(
     folder, files = runs.new_folder(out), []
     config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
-    subjects = []
+    subjects: list[dict[str, Any]] = []
+    closer: dict[str, Any] = {}
     for name, recipe in recipes.items():
         network, source = models[name]
         its_seed = _run_seed(seed, name, model)
@@ -241,14 +242,15 @@ def mechanisms(
         work = experiment.mechanisms(network, recipe.make_task(), samples, changed)
         found = dict(_progress(work, experiment.result_count(network.config.layers), name))
         found["changes"] = {key.removeprefix("change "): found.pop(key) for key in list(found) if key.startswith("change ")}
-        about = f"{shown}; {len(samples):,} test sequences of seed {its_seed}, of which {found['flow']['solved']:,} are solved"
-        files += figures.write_figures(name, found, folder, about)
-        results[name] = {key: value for key, value in found.items() if not key.startswith(("points", "example"))}
+        files += figures.write_figures(name, found, folder, figures.said(config[name], found))
+        closer[name] = {key: found.pop(key) for key in list(found) if key.startswith(("points", "example"))}
+        results[name] = found
         prompt, said = player.task_prompt(recipe.make_task(), samples)
         subjects.append(player.subject(network, prompt, f"{name} task", config[name] | {"prompts": said}))
         _mechanisms_report(name, found)
+    runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
     runs.write_whole(folder / "playground.json", json.dumps(player.playground(*subjects)) + "\n")
-    runs.write_summary(folder, "mechanisms", config, results, ["playground.json", *files])
+    runs.write_summary(folder, "mechanisms", config, results, ["closer.json", "playground.json", *files])
     _look_at(folder, files)
 
 
@@ -444,8 +446,7 @@ def generalise(
     for name, (network, its_task) in models.items():
         results[name] = {"heads_are": experiment.head_names(network)}
         results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
-        front = f"front: {experiment.FILLERS[fillers]}"
-        about = f"{name} task, {shown}; {front}; {samples} sequences x {seeds} {'seed' if seeds == 1 else 'seeds'}"
+        about = figures.said(name, config)
         files += figures.write_figures(name, results[name], about, folder)
         _generalise_report(results[name], about)
     runs.write_summary(folder, "generalise", config, results, files)
@@ -577,7 +578,7 @@ def profile(
     closer = experiment.closer(door, asked[0], experiment.examples(scores), tau)
     subtitle = f"{loaded.about['source']}, {dtype}; {said}"
     files = figures.write_figures(scores, results, subtitle, folder)
-    for kind, chart in (("traces", figures.trace_chart), ("path", figures.path_chart), ("geometry", figures.geometry_chart)):
+    for kind, chart in figures.CLOSER.items():
         files += write_chart(chart(closer[kind], subtitle), folder, kind)
     runs.write_whole(folder / "profile.nc", experiment.packed(scores))
     runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
@@ -680,7 +681,7 @@ def control(
     if len(rows) == 1:
         raise ValueError(f"the model has no {heads} head: there is nothing to take out")
     results = {"kinds": experiment.kinds_found(subject.model, rows[0]["heads"]), "changes": experiment.summary(rows)}
-    files = figures.write_figures(results["changes"], _said(about), folder)
+    files = figures.write_figures(results["changes"], figures.said(about), folder)
     runs.write_summary(folder, "control", config, results, files)
     _control_report(results)
     _look_at(folder, files)
@@ -728,13 +729,6 @@ def _text_subject(
     return TextSubject(Door(loaded.model), prompts, pieces), about
 
 
-def _said(about: dict[str, Any]) -> str:
-    if "inputs" in about:
-        return f"{about['model']}, {about['inputs']:,} test sequences"
-    pairs = " and ".join(map(str, about["pairs"]))
-    return f"{about['model']}, {about['prompts']} binding prompts each of {pairs} pairs, a text of {about['tokens']} tokens"
-
-
 def _control_report(results: dict[str, Any]) -> None:
     def cell(entry: dict[str, Any], name: str) -> str:
         shown = f"{entry['measures'][name]:.3f}"
@@ -779,6 +773,22 @@ def conformance(
         [[str(row[key] if row[key] is not None else "") for key in shown] for row in rows],
     )
     typer.echo(", ".join(f"{number} {verdict}" for verdict, number in counts(rows)["verdicts"].items()))
+
+
+@app.command(epilog="Example:  ropescope report results --out out/report.html")
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
+    out: Annotated[Path, typer.Option(help="The page: one HTML file.")] = Path("out/report.html"),
+    title: Annotated[str, typer.Option(help="Its title.")] = "ropescope report",
+) -> None:
+    """One page of runs of any kind, with linked charts, which needs no network: to look at and to share."""
+    import time
+
+    from .report.page import write_page
+
+    started = time.perf_counter()
+    page = write_page(folders, out, title)
+    typer.echo(f"{page}: {page.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
 
 
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")

@@ -226,11 +226,16 @@ def read_run(folder: Path) -> Run:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): copy it anew or run its command again") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it anew or run its command again") from None
+
+
+def _no_number(name: str) -> None:
+    """What Python reads as a number though JSON has no such thing; no command writes it."""
+    raise ValueError(f"{name} is no number")
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ import transformers
 from test_cli import check_summary, run
 
 import ropescope as rs
+from ropescope import runs
 from ropescope.experiments import profile as experiment
 from ropescope.experiments.families import tiny
 
@@ -156,16 +157,16 @@ def test_kept_as_it_comes(tmp_path):
         next(experiment.kept(door, prompts, settings, {"model": "other"}, tmp_path))
 
 
-def test_packed_and_unpacked(tmp_path):
+def test_packed_and_read(tmp_path):
     path = tmp_path / "profile.nc"
     path.write_bytes(experiment.packed(scores()))
-    back = experiment.unpacked(path)
+    back = runs.read_profile(path)
     np.testing.assert_allclose(back.positional, scores().positional, atol=1e-7)
     np.testing.assert_allclose(back.plane_norm.mean("input"), scores().plane_norm.mean("input"), rtol=1e-6)
     assert back.right.dtype == bool
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ValueError, match="holds no profile that can be read"):
-        experiment.unpacked(path)
+        runs.read_profile(path)
 
 
 def test_a_closer_look():

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -56,30 +55,20 @@ AFTER = Step("after", "needs what cannot be done", ("dynamics", "@broken"), 3)
 SMALL = (NUMBER, LETTER, DYNAMICS, LONGER)
 
 COMMAND = """
-import json, sys, types
+import json, sys
 from pathlib import Path
 from ropescope.experiments import reproduce
-rows, standing_in = json.loads(sys.argv.pop(1)), json.loads(sys.argv.pop(1))
+rows = json.loads(sys.argv.pop(1))
 small = tuple(reproduce.Step(name, does, tuple(given), seconds) for name, does, given, seconds in rows)
 reproduce.steps = lambda preset, model, chat: small
-def write(folders, out):
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(" ".join(folder.name for folder in folders))
-for name, function in standing_in.items():
-    sys.modules[f"ropescope.report.{name}"] = types.SimpleNamespace(**{function: write})
 from ropescope.cli import main
 main()
 """
-STANDING_IN = {
-    name: function
-    for name, function in (("page", "write_page"), ("papers", "paper_figures"))
-    if find_spec(f"ropescope.report.{name}") is None
-}
 
 
 def start(folder: Path, chosen: tuple[Step, ...], *options: str, **more: object) -> subprocess.Popen:
     rows = json.dumps([[step.name, step.does, step.arguments, step.seconds] for step in chosen])
-    arguments = [rows, json.dumps(STANDING_IN), "reproduce", "--out", str(folder), *options]
+    arguments = [rows, "reproduce", "--out", str(folder), *options]
     return subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], text=True, **more)
 
 
@@ -360,7 +349,7 @@ def test_every_step_of_the_presets_is_a_command_with_known_options(preset):
     from ropescope import cli  # noqa: PLC0415
 
     group = typer.main.get_command(cli.app)
-    chosen = steps(preset, chat="llm" in group.commands)
+    chosen = steps(preset, chat=True)
     assert len({step.name for step in chosen}) == len(chosen)
     plan = Plan(
         Path("out"), chosen, {name: Model(f"weights/{name}") for name in (reproduce.MODEL, *reproduce.OTHERS, reproduce.CHAT)}

@@ -53,11 +53,7 @@ from ..tasks import LetterTask, MultihopTask, Samples
 from ..tasks.multihop import require_at_least
 
 MEASURED, PLACES, KEYS, SHARP = KINDS = ("measured", "keys and places", "keys alone", "sharpened")
-FILLERS = {
-    "same": "drawn like those in the window",
-    "one letter": "one letter off the path, any digit",
-    "one token": "one token, repeated",
-}
+FILLERS = ("same", "one letter", "one token")
 LEVELS = (0.9, 0.5)
 SMALLEST = torch.finfo(torch.float32).tiny
 """Weights below it count as this much, so logits farther apart than 87 count as 87 apart."""

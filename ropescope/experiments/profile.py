@@ -281,18 +281,6 @@ def packed(scores: xr.Dataset) -> bytes:
     return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=single))
 
 
-def unpacked(path: Path) -> xr.Dataset:
-    """What `packed` wrote; every input has the mean over inputs in its planes."""
-    import xarray as xr  # noqa: PLC0415
-
-    try:
-        scores = xr.load_dataset(path, engine="scipy")
-        means = {name: scores[name].broadcast_like(scores["input"]) for name in PLANE}
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise ValueError(f"{path} holds no profile that can be read ({error}): copy it anew or profile again") from None
-    return scores.assign(means)
-
-
 def estimate(model: Door | GPTJ, prompts: Sequence[Prompt], settings: Settings) -> dict[str, float]:
     """Seconds and bytes that a profile of these prompts will about take, from a few tokens of the first."""
     tokens = min(64, len(prompts[0].ids))

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import altair as alt
 
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 TITLES = {
     "index": "Index",
@@ -24,15 +25,34 @@ ACCURACY = alt.Scale(domain=[0, 1.02], nice=False)
 RANK: Literal["viridis"] = "viridis"
 
 
+READING = {
+    "angles": "Accuracy after training at each angle, slow ones left; where lines cross, both tasks go equally well.",
+    "learning": "A line for each angle, dark for slow ones; lines that stay low never learn the task.",
+    "places": "A line for each angle that neither fails nor solves a task, by the place of the answer; below, built heads.",
+    "trajectories": "Lines are queries and keys during training, from the start to the dots at the end; right: all seeds.",
+}
+"""How to read each figure."""
+
+
 def write_figures(results: Mapping[str, Any], curves: Mapping[str, Any], folder: Path, about: Mapping[str, Any]) -> list[str]:
     """All figures; returns the names of the files. `about` holds sizes for titles."""
+    return [name for key, chart in figures(results, curves, about).items() for name in write_chart(chart, folder, key)]
+
+
+def figures(results: Mapping[str, Any], curves: Mapping[str, Any] | None, about: Mapping[str, Any]) -> dict[str, Chart]:
+    """All figures by name; that of learning needs the curves."""
     charts = {
         "angles": angle_figure(results["trained"], about),
-        "learning": learning_figure(results["trained"], curves, about),
         "places": place_figure(results, about),
         "trajectories": trajectory_figure(results["trained"]["trajectories"], about),
     }
-    return [name for key, chart in charts.items() for name in write_chart(chart, folder, key)]
+    return charts if curves is None else charts | {"learning": learning_figure(results["trained"], curves, about)}
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope canonical`."""
+    charts = figures(run.results, run.read("curves.json"), {**run.config, **run.config["training"]})
+    return {name: Figure(charts[name], READING[name]) for name in READING if name in charts}
 
 
 def _heading(title: str, *subtitle: str) -> alt.TitleParams:
@@ -79,17 +99,17 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             for sweep in sweeps
             for at, angle in enumerate(angles)
         ]
-        base = alt.Chart(alt.InlineData(values=values))
+        base = alt.Chart(Inline(values=values))
         colour = alt.Color("line:N", title=None, legend=_legend()).scale(
             domain=[names[sweep] for sweep in sweeps], range=[COLOUR_OF[sweep] for sweep in sweeps]
         )
         y = alt.Y("mean:Q", title="accuracy after training", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5))
         tooltip = [
-            "line:N",
+            alt.Tooltip("line:N"),
             alt.Tooltip("angle:Q", format=".3g"),
             *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("mean", "least", "most")),
         ]
-        band = base.mark_area(opacity=0.2).encode(x, alt.Y("least:Q", scale=ACCURACY), y2="most:Q", color=colour)
+        band = base.mark_area(opacity=0.2).encode(x, alt.Y("least:Q", scale=ACCURACY), y2=alt.Y2("most:Q"), color=colour)
         line = base.mark_line(strokeWidth=2).encode(x, y, color=colour)
         points = base.mark_point(filled=True, size=36, opacity=1).encode(x, y, color=colour, tooltip=tooltip)
         return alt.layer(band, line, points, *rules(sweeps)).properties(width=430, height=300, title=title)
@@ -99,14 +119,16 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             at = trained["crossing"]["of_means"]
             if at is None:
                 return []
-            base = alt.Chart(alt.InlineData(values=[{"x": at, "name": f"equal at {at:.3g}", "y": 0.06}]))
-            text = base.mark_text(align="left", dx=5, color="#333333").encode(x, alt.Y("y:Q", scale=ACCURACY), text="name:N")
+            base = alt.Chart(Inline(values=[{"x": at, "name": f"equal at {at:.3g}", "y": 0.06}]))
+            text = base.mark_text(align="left", dx=5, color="#333333").encode(
+                x, alt.Y("y:Q", scale=ACCURACY), text=alt.Text("name:N")
+            )
             return [base.mark_rule(strokeDash=[4, 3], color="#333333").encode(x), text]
         blind = trained["order_blind"]["partial induction"]
         values = [{"y": blind, "low": 0.06, "x": angles[-1], "name": f"dashed: best without seeing the order, {blind:.2f}"}]
-        base = alt.Chart(alt.InlineData(values=values))
+        base = alt.Chart(Inline(values=values))
         rule = base.mark_rule(strokeDash=[4, 3], color="#333333").encode(alt.Y("y:Q", scale=ACCURACY))
-        text = base.mark_text(align="right", color="#333333").encode(x, alt.Y("low:Q", scale=ACCURACY), text="name:N")
+        text = base.mark_text(align="right", color="#333333").encode(x, alt.Y("low:Q", scale=ACCURACY), text=alt.Text("name:N"))
         return [rule, text]
 
     both = alt.hconcat(
@@ -149,14 +171,14 @@ def learning_figure(trained: Mapping[str, Any], curves: Mapping[str, Any], about
             labelExpr=f"datum.value < {slowest / 2} ? '0' : format(datum.value, '~g')",
         )
         panels.append(
-            alt.Chart(alt.InlineData(values=values))
+            alt.Chart(Inline(values=values))
             .mark_line(strokeWidth=1.8)
             .encode(
                 _step_axis(),
                 alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
                 color=alt.Color("shade:Q", legend=legend).scale(type="log", scheme=RANK, domain=[slowest / 3, angles[-1]]),
-                detail="angle:Q",
-                tooltip=["step:Q", alt.Tooltip("angle:Q", format=".3g"), alt.Tooltip("accuracy:Q", format=".3f")],
+                detail=alt.Detail("angle:Q"),
+                tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("angle:Q", format=".3g"), alt.Tooltip("accuracy:Q", format=".3f")],
             )
             .properties(width=330, height=210, title=title)
         )
@@ -202,11 +224,11 @@ def _accuracies(sweep: str, words: str, trained: Mapping[str, Any]) -> Chart:
         for place, value in enumerate(shape["by_place"][at])
     ]
     names = [f"{angles[at]:.3g}" for at in shown]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    base = alt.Chart(Inline(values=values)).encode(
         _place_axis("place of the answer"),
         alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
         color=alt.Color("angle:O", legend=_legend(), sort=names).scale(scheme=RANK, domain=names),
-        tooltip=["place:Q", "angle:O", alt.Tooltip("accuracy:Q", format=".3f")],
+        tooltip=[alt.Tooltip("place:Q"), alt.Tooltip("angle:O"), alt.Tooltip("accuracy:Q", format=".3f")],
     )
     note = f"bold: angle {shape['angle']:.3g}, ends {shape['ends']:.2f}, middle {shape['middle']:.2f}, "
     note += f"bend {shape['bend']:+.2f} (p = {shape['bend_p']:.0e})"
@@ -224,7 +246,7 @@ def _weights(head: str, rows: list[tuple[str, Mapping[str, Any]]]) -> Chart:
         for place, (seen, line) in enumerate(zip(row["measured"], row["exact"] or row["measured"], strict=True))
     ]
     colours = [COLOURS["positional"]] if head == "H_POS" else [COLOURS["symbolic"], COLOURS["binding"]]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    base = alt.Chart(Inline(values=values)).encode(
         _place_axis("place of the right key"), color=alt.Color("of:N", title=None, legend=_legend()).scale(range=colours)
     )
 
@@ -255,24 +277,24 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         else:
             legend = alt.Legend(title="place asked for", orient="bottom", gradientLength=200, tickCount=5)
             colour = alt.Color("of:Q", legend=legend).scale(scheme=RANK)
-        base = alt.Chart(alt.InlineData(values=values)).encode(
+        base = alt.Chart(Inline(values=values)).encode(
             alt.X("x:Q", title=None, scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis), color=colour
         )
         ends = base.transform_filter(f"datum.step == {paths['steps'][-1]}").mark_point(filled=True, size=60, opacity=1)
-        ends = ends.encode(tooltip=["of:Q", "x:Q", "y:Q"])
-        trace = base.mark_line(strokeWidth=1.2, opacity=0.7).encode(order="step:Q", detail="of:N")
+        ends = ends.encode(tooltip=[alt.Tooltip("of:Q"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")])
+        trace = base.mark_line(strokeWidth=1.2, opacity=0.7).encode(order=alt.Order("step:Q"), detail=alt.Detail("of:N"))
         panels.append(alt.layer(trace, ends).properties(width=270, height=270, title=title))
     values = [
         {"step": step, "line": name, **{part: paths[key][part][n] for part in ("mean", "least", "most")}}
         for key, name in (("keys_alike", "keys have one direction"), ("queries_aim", "queries encode their places"))
         for n, step in enumerate(paths["steps"])
     ]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    base = alt.Chart(Inline(values=values)).encode(
         _step_axis(),
         color=alt.Color("line:N", title=None, legend=_legend()).scale(range=[COLOURS["symbolic"], COLOURS["positional"]]),
     )
     y = alt.Y("mean:Q", title="length of the mean direction", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5))
-    band = base.mark_area(opacity=0.2).encode(alt.Y("least:Q", scale=ACCURACY), y2="most:Q")
+    band = base.mark_area(opacity=0.2).encode(alt.Y("least:Q", scale=ACCURACY), y2=alt.Y2("most:Q"))
     panels.append(alt.layer(band, base.mark_line(strokeWidth=2).encode(y)).properties(width=300, height=270, title="All seeds"))
     heading = _heading(
         "Index: keys turn to one direction, queries spread to encode places",

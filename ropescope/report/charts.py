@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -21,6 +22,42 @@ TICKS = alt.Axis(values=[n / 5 for n in range(6)])
 Rows = Sequence[Mapping[str, Any]]
 Chart = Any
 """Altair's charts; its own types change with what they are combined from."""
+
+
+class Inline(alt.InlineData):
+    """Rows of a chart, shared by all its copies.
+
+    Altair copies charts whenever it combines them, down to every number of their rows, and checks the rows each time: of a
+    hundred parts of a page that took minutes.
+    """
+
+    _class_is_valid_at_instantiation = False
+
+    def __deepcopy__(self, _: Any) -> Inline:
+        """Rows are never changed, so a copy need not have its own."""
+        return self
+
+
+PICKED = "picked"
+"""The name of the head that is chosen on a page; charts that have this parameter follow the choice, others do not."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart of a run with one sentence on how to read it; its title is the chart's own unless that changes with a choice.
+
+    `width` is the part of a line of the page that it takes, where the window is wide enough.
+    """
+
+    chart: Chart
+    reading: str
+    title: str | None = None
+    width: Literal["full", "half", "two-thirds", "third"] = "full"
+
+
+def picked(name: str = "") -> alt.Parameter:
+    """The parameter of a chart that follows the choice of a head, as "L8 H1"; `name` is the first choice."""
+    return alt.param(name=PICKED, value=name)
 
 
 def across(field: str) -> alt.X:
@@ -39,11 +76,13 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
         """A shaded square with its corner at (x, y), and its name beside it, towards the middle of the plane."""
         box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
-        base = alt.Chart(alt.InlineData(values=[box]))
-        shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(across("x"), up("y"), x2="x2:Q", y2="y2:Q")
+        base = alt.Chart(Inline(values=[box]))
+        shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(
+            across("x"), up("y"), x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")
+        )
         look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
         look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
-        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text="name:N")] if named else [shade]
+        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text=alt.Text("name:N"))] if named else [shade]
 
     return [
         *corner("pure positional", "positional", 1, 0),
@@ -57,7 +96,7 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
 
     Heads of `name_group` have their names beside them.
     """
-    heads = alt.Chart(alt.InlineData(values=list(rows)))
+    heads = alt.Chart(Inline(values=list(rows)))
     groups = list(dict.fromkeys(row["group"] for row in rows))
     colour = alt.Color("group:N", title="heads").scale(domain=groups, range=GROUP_COLOURS[: len(groups)])
     points = heads.mark_point(filled=True, size=80, opacity=0.9).encode(
@@ -72,15 +111,19 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         ],
     )
     intervals = [
-        heads.mark_rule(strokeWidth=1.5).encode(across("positional_low"), up("symbolic"), x2="positional_high:Q", color=colour),
-        heads.mark_rule(strokeWidth=1.5).encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q", color=colour),
+        heads.mark_rule(strokeWidth=1.5).encode(
+            across("positional_low"), up("symbolic"), x2=alt.X2("positional_high:Q"), color=colour
+        ),
+        heads.mark_rule(strokeWidth=1.5).encode(
+            across("positional"), up("symbolic_low"), y2=alt.Y2("symbolic_high:Q"), color=colour
+        ),
     ]
-    named = alt.Chart(alt.InlineData(values=[row for row in rows if row["group"] == name_group]))
+    named = alt.Chart(Inline(values=[row for row in rows if row["group"] == name_group]))
     sides: dict[str, dict[str, Any]] = {"<": {"align": "left", "dx": 4, "dy": 15}, ">=": {"align": "right", "dx": -9}}
     names = [
         named.transform_filter(f"datum.positional {half} 0.5")
         .mark_text(fontWeight="bold", **side)
-        .encode(across("positional"), up("symbolic"), text="head:N")
+        .encode(across("positional"), up("symbolic"), text=alt.Text("head:N"))
         for half, side in sides.items()
     ]
     return alt.layer(
@@ -104,7 +147,7 @@ def share_chart(rows: Rows) -> Chart:
         for rank, (key, (name, _)) in enumerate(parts.items())
     ]
     return (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of the variance of M", stack="zero", scale=alt.Scale(domain=[0, 1])),

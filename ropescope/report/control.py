@@ -8,7 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 GROUPS = {
     "dropped": ("planes dropped", COLOURS["positional"]),
@@ -26,6 +27,28 @@ def write_figures(changes: Mapping[str, Any], about: str, folder: Path) -> list[
     """`changes` as `experiments.control.summary` has them; returns the names of the files."""
     files = write_chart(effects_figure(changes, about), folder, "effects")
     return files + write_chart(scores_figure(changes, about), folder, "scores")
+
+
+def said(config: Mapping[str, Any]) -> str:
+    """What model and inputs a run was on."""
+    if "inputs" in config:
+        return f"{config['model']}, {config['inputs']:,} test sequences"
+    pairs = " and ".join(map(str, config["pairs"]))
+    return f"{config['model']}, {config['prompts']} binding prompts each of {pairs} pairs, a text of {config['tokens']} tokens"
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope control`."""
+    changes, about = run.results["changes"], said(run.config)
+    return {
+        "effects": Figure(
+            effects_figure(changes, about),
+            "A row for each change; where colour leaves the grey of random ones, it mattered which planes or heads they were.",
+        ),
+        "scores": Figure(
+            scores_figure(changes, about), "Mean scores of a layer's heads before the change (dashed) and after it (solid)."
+        ),
+    }
 
 
 def _group(name: str) -> str:
@@ -66,16 +89,16 @@ def _panel(changes: Mapping[str, Any], measure: str, first: bool) -> Chart:
     y = alt.Y("change:N", sort=names, title=None, axis=labels)
     kinds = list(dict.fromkeys(_group(name) for name in names))
     shades = dict(GROUPS.values())
-    colour = alt.Color("group:N", title=None, legend=alt.Legend(orient="bottom") if first else None)
+    colour = alt.Color("group:N", title=None, legend=alt.Legend(orient="bottom"))
     colour = colour.scale(domain=kinds, range=[shades[kind] for kind in kinds])
-    rows = alt.Chart(alt.InlineData(values=values))
+    rows = alt.Chart(Inline(values=values))
     known = rows.transform_filter("isValid(datum.mean)")
-    tooltip = ["change:N", *(alt.Tooltip(f"{key}:Q", format=".4f") for key in ("value", "least", "mean", "most"))]
+    tooltip = [alt.Tooltip("change:N"), *(alt.Tooltip(f"{key}:Q", format=".4f") for key in ("value", "least", "mean", "most"))]
     mark = rows.mark_bar(height={"band": 0.55}, opacity=0.85) if share else rows.mark_point(filled=True, size=60, opacity=1)
-    before = alt.Chart(alt.InlineData(values=[{"value": changes["nothing"]["measures"][measure]}]))
+    before = alt.Chart(Inline(values=[{"value": changes["nothing"]["measures"][measure]}]))
     parts = [
         mark.encode(across("value"), y, color=colour, tooltip=tooltip),
-        known.mark_rule(strokeWidth=3, color="#999999", opacity=0.9).encode(across("least"), y, x2="most:Q"),
+        known.mark_rule(strokeWidth=3, color="#999999", opacity=0.9).encode(across("least"), y, x2=alt.X2("most:Q")),
         known.mark_tick(thickness=2, size=12, color="#555555").encode(across("mean"), y),
         before.mark_rule(color="#000000", strokeDash=[4, 3]).encode(across("value")),
     ]
@@ -103,19 +126,24 @@ def _scores(changes: Mapping[str, Any], name: str, first: bool) -> Chart:
         ]
 
     values = rows("nothing", "before") + rows(name, "after")
-    colour = alt.Color("score:N", title="mean score", legend=alt.Legend(orient="bottom") if first else None)
+    colour = alt.Color("score:N", title="mean score", legend=alt.Legend(orient="bottom"))
     colour = colour.scale(domain=["positional", "symbolic"], range=[COLOURS["positional"], COLOURS["symbolic"]])
-    dash = alt.StrokeDash("when:N", title="change", legend=alt.Legend(orient="bottom", symbolType="stroke") if first else None)
+    dash = alt.StrokeDash("when:N", title="change", legend=alt.Legend(orient="bottom", symbolType="stroke"))
     dash = dash.scale(domain=["before", "after"], range=[[3, 3], [1, 0]])
     return (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_line(strokeWidth=2)
         .encode(
             alt.X("layer:Q", title="layer", axis=alt.Axis(tickMinStep=1)),
             alt.Y("value:Q", title="mean over heads" if first else None, scale=alt.Scale(domain=[0, 1.0], nice=False)),
             color=colour,
             strokeDash=dash,
-            tooltip=["score:N", "when:N", "layer:Q", alt.Tooltip("value:Q", format=".3f")],
+            tooltip=[
+                alt.Tooltip("score:N"),
+                alt.Tooltip("when:N"),
+                alt.Tooltip("layer:Q"),
+                alt.Tooltip("value:Q", format=".3f"),
+            ],
         )
         .properties(width=230, height=200, title=alt.TitleParams(name, fontSize=11))
     )

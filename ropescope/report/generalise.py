@@ -8,7 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 WIDTH = 720
 LINES = {
@@ -21,6 +22,29 @@ PAPER_NAME = "paper B, approximate"
 PAPER = {"letter": {850: 0.9, 3000: 0.65, 5000: 0.5}, "number": {250: 0.5, 1000: 0.2, 3000: 0.04}}
 TICKS = (17, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 FEW_TICKS = (17, 100, 1000, 10_000)
+
+
+FRONTS = {
+    "same": "drawn like those in the window",
+    "one letter": "one letter off the path, any digit",
+    "one token": "one token, repeated",
+}
+"""Extra targets in front of an input, as they are called in settings, to what they are."""
+
+
+def said(task: str, config: Mapping[str, Any]) -> str:
+    """What model and inputs the results of a task come from."""
+    seeds = "1 seed" if config["seeds"] == 1 else f"{config['seeds']} seeds"
+    front = f"front: {FRONTS[config['fillers']]}"
+    return f"{task} task, {config['models'][task]}; {front}; {config['samples']} sequences x {seeds}"
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope generalise`, one for each task."""
+    reading = "Black is measured; where blue and orange run along it, short inputs alone foretell how far the model reaches."
+    return {
+        task: Figure(generalise_figure(task, found, said(task, run.config)), reading) for task, found in run.results.items()
+    }
 
 
 def write_figures(task: str, results: Mapping[str, Any], about: str, folder: Path) -> list[str]:
@@ -84,11 +108,16 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
     legend = alt.Legend(symbolSize=700, **look) if overall else None
     colour = alt.Color("line:N", title=None, legend=legend).scale(domain=names, range=[shade for _, shade, _ in LINES.values()])
     dash = alt.StrokeDash("line:N", title=None, legend=legend).scale(domain=names, range=[dash for *_, dash in LINES.values()])
-    base = alt.Chart(alt.InlineData(values=values))
-    tooltip = ["line:N", "length:Q", alt.Tooltip("mean:Q", format=".4f"), alt.Tooltip("sd:Q", format=".4f")]
+    base = alt.Chart(Inline(values=values))
+    tooltip = [
+        alt.Tooltip("line:N"),
+        alt.Tooltip("length:Q"),
+        alt.Tooltip("mean:Q", format=".4f"),
+        alt.Tooltip("sd:Q", format=".4f"),
+    ]
     points = base.mark_point(filled=True, size=36 if overall else 18, opacity=1)
     parts: list[Chart] = [
-        base.mark_area(opacity=0.15, clip=True).encode(x, up("low"), y2="high:Q", color=colour),
+        base.mark_area(opacity=0.15, clip=True).encode(x, up("low"), y2=alt.Y2("high:Q"), color=colour),
         base.mark_line(strokeWidth=2, clip=True).encode(x, up("mean"), color=colour, strokeDash=dash),
         points.encode(x, up("mean"), color=colour, tooltip=tooltip),
     ]
@@ -97,8 +126,12 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
         # The padding puts its one entry on the line of the others, whose symbols are taller.
         shape = alt.Shape("line:N", title=None, legend=alt.Legend(orient="bottom", padding=8))
         shape = shape.scale(domain=[PAPER_NAME], range=["diamond"])
-        theirs = alt.Chart(alt.InlineData(values=shown)).mark_point(size=130, color=COLOURS["binding"], strokeWidth=2)
-        parts.append(theirs.encode(x, up("mean"), shape=shape, tooltip=["line:N", "length:Q", "mean:Q"]))
+        theirs = alt.Chart(Inline(values=shown)).mark_point(size=130, color=COLOURS["binding"], strokeWidth=2)
+        parts.append(
+            theirs.encode(
+                x, up("mean"), shape=shape, tooltip=[alt.Tooltip("line:N"), alt.Tooltip("length:Q"), alt.Tooltip("mean:Q")]
+            )
+        )
     return alt.layer(*parts)
 
 
@@ -114,7 +147,7 @@ def _heads(results: Mapping[str, Any], measure: str) -> Chart:
     if measure == "front":
         up = up.title("share of attention").scale(domain=[0, 1.03], nice=False)
     return (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=18))
         .encode(
             _length(results["lengths"]),
@@ -122,6 +155,6 @@ def _heads(results: Mapping[str, Any], measure: str) -> Chart:
             color=alt.Color("head:N", title="head", sort=names, legend=alt.Legend(symbolLimit=40)).scale(
                 domain=names, scheme="viridis"
             ),
-            tooltip=["head:N", "length:Q", alt.Tooltip("value:Q", format=".3f")],
+            tooltip=[alt.Tooltip("head:N"), alt.Tooltip("length:Q"), alt.Tooltip("value:Q", format=".3f")],
         )
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 Results = Mapping[str, Any]
 HOP_NAME = {"number": "Index", "letter": "Retrieval"}
@@ -19,20 +21,51 @@ TABLE_1 = {
 """Paper B's table 1: mean plane per layer. Where it gives a range for several layers (37 to 39, 37 to 42), its middle."""
 
 
+READING = {
+    "functions": "Coloured bars are path nodes at which a head takes a step along the path; dark tiles are low accuracies.",
+    "planes": "Dark tiles are the planes that move a head's weights; circles are their mean.",
+    "example": "From the bottom up, what each position would say after each layer; lines show where nodes look.",
+}
+"""How to read each figure."""
+
+
 def write_figures(task: str, results: Results, folder: Path, about: str) -> list[str]:
     """All figures of one model; returns the names of the files."""
+    charts = figures(task, results, about)
+    return [file for name, chart in charts.items() for file in write_chart(chart, folder, f"{task}-{name}")]
+
+
+def figures(task: str, results: Results, about: str) -> dict[str, Chart]:
+    """All figures of one model by name; that of an example only if there is one."""
     heading = alt.TitleParams(f"{task} task: what its heads do", subtitle=about)
     flow = alt.hconcat(functions_chart(task, results), holds_chart(results)).resolve_scale(color="independent")
     what = alt.vconcat(flow, changes_chart(task, results)).resolve_scale(color="independent").properties(title=heading)
-    files = write_chart(what, folder, f"{task}-functions")
-    parts = [planes_chart(task, results), points_chart(results)]
+    parts = [planes_chart(task, results)]
+    if any(name.startswith("points") for name in results):
+        parts.append(points_chart(results))
     if "place_gaps" in results:
         parts.append(place_gaps_chart(results["place_gaps"]))
     planes = alt.vconcat(*parts).resolve_scale(color="independent")
-    files += write_chart(
-        planes.properties(title=alt.TitleParams(f"{task} task: planes", subtitle=about)), folder, f"{task}-planes"
+    charts = {"functions": what, "planes": planes.properties(title=alt.TitleParams(f"{task} task: planes", subtitle=about))}
+    return charts | {"example": example_chart(task, results["example"])} if "example" in results else charts
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope mechanisms`, named after tasks."""
+    closer = run.read("closer.json") or {}
+    return {
+        f"{task}-{name}": Figure(chart, READING[name])
+        for task, found in run.results.items()
+        for name, chart in figures(task, {**found, **closer.get(task, {})}, said(run.config[task], found)).items()
+    }
+
+
+def said(config: Mapping[str, Any], results: Results) -> str:
+    """What model and inputs one task's results come from, by what the summary says of them."""
+    flow = results["flow"]
+    return (
+        f"{config['model']}; {flow['inputs']:,} test sequences of seed {config['seed']}, of which {flow['solved']:,} are solved"
     )
-    return files + write_chart(example_chart(task, results["example"]), folder, f"{task}-example")
 
 
 def _layer(field: str = "layer:N", total: int = 12, title: str = "layer") -> alt.Y:
@@ -52,7 +85,7 @@ def functions_chart(task: str, results: Results) -> Chart:
             for rank, (name, share) in enumerate(zip(names, shares, strict=True))
         ]
     return (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of path nodes", scale=alt.Scale(domain=[0, 1]), stack="zero"),
@@ -61,7 +94,7 @@ def functions_chart(task: str, results: Results) -> Chart:
                 domain=names, range=[colour, _pale(colour), "#BBBBBB", "#CC79A7"]
             ),
             order=alt.Order("rank:O"),
-            tooltip=["layer:N", "does:N", alt.Tooltip("share:Q", format=".4f")],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("does:N"), alt.Tooltip("share:Q", format=".4f")],
         )
         .properties(width=260, height=alt.Step(18), title="What each head does at the nodes of a path")
     )
@@ -83,13 +116,13 @@ def holds_chart(results: Results) -> Chart:
             for passed, row in enumerate(table)
             for distance, share in enumerate(row, start=1)
         ]
-        base = alt.Chart(alt.InlineData(values=values)).encode(
+        base = alt.Chart(Inline(values=values)).encode(
             x=alt.X("distance:O", title="hops to the answer", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("passed:O", title="layers passed" if name == "trained model" else None),
         )
         tiles = base.mark_rect().encode(
             color=alt.Color("share:Q", title="hold the answer", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
-            tooltip=["passed:O", "distance:O", "share:Q"],
+            tooltip=[alt.Tooltip("passed:O"), alt.Tooltip("distance:O"), alt.Tooltip("share:Q")],
         )
         text = base.mark_text(fontSize=9).encode(
             text=alt.Text("share:Q", format=".2f"),
@@ -119,13 +152,13 @@ def _accuracy_tiles(rows: Sequence[tuple[str, Sequence[float]]], title: str, lab
         {"change": name, "hops": hops, "accuracy": accuracy} for name, row in rows for hops, accuracy in enumerate(row, start=1)
     ]
     axis = alt.Axis(labelLimit=260, labels=labels, ticks=labels)
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    base = alt.Chart(Inline(values=values)).encode(
         x=alt.X("hops:O", title="hops", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("change:N", title=None, sort=[name for name, _ in rows], axis=axis),
     )
     tiles = base.mark_rect().encode(
         color=alt.Color("accuracy:Q", title="accuracy", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
-        tooltip=["change:N", "hops:O", alt.Tooltip("accuracy:Q", format=".4f")],
+        tooltip=[alt.Tooltip("change:N"), alt.Tooltip("hops:O"), alt.Tooltip("accuracy:Q", format=".4f")],
     )
     text = base.mark_text(fontSize=9).encode(
         text=alt.Text("accuracy:Q", format=".2f"),
@@ -148,19 +181,19 @@ def planes_chart(task: str, results: Results) -> Chart:
     across = alt.Scale(domain=[0.5, len(planes["spread"][0]) + 0.5], nice=False)
     title = "RoPE plane, fastest first"
     tiles = (
-        alt.Chart(alt.InlineData(values=tiles_of))
+        alt.Chart(Inline(values=tiles_of))
         .transform_calculate(left="datum.plane - 0.5", right="datum.plane + 0.5")
         .mark_rect()
         .encode(
             x=alt.X("left:Q", title=title, scale=across),
-            x2="right:Q",
+            x2=alt.X2("right:Q"),
             y=_layer(total=total),
             color=alt.Color("share:Q", title="share of spread").scale(scheme="greys", type="sqrt"),
-            tooltip=["layer:N", "plane:Q", alt.Tooltip("share:Q", format=".4f")],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("plane:Q"), alt.Tooltip("share:Q", format=".4f")],
         )
     )
     marks = (
-        alt.Chart(alt.InlineData(values=means))
+        alt.Chart(Inline(values=means))
         .mark_point(size=70, filled=True)
         .encode(
             x=alt.X("plane:Q", title=title, scale=across),
@@ -169,7 +202,7 @@ def planes_chart(task: str, results: Results) -> Chart:
                 domain=["mean plane", "paper B, table 1"], range=[COLOURS["symbolic"], COLOURS["positional"]]
             ),
             shape=alt.Shape("of:N", legend=None),
-            tooltip=["layer:N", "of:N", "plane:Q"],
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("of:N"), alt.Tooltip("plane:Q")],
         )
     )
     return (
@@ -191,7 +224,7 @@ def points_chart(results: Results) -> Chart:
             names = sorted({point["name"] for point in values}, key=lambda name: (len(name), name))
             numbers = all(name.isdigit() for name in names)
             charts.append(
-                alt.Chart(alt.InlineData(values=values))
+                alt.Chart(Inline(values=values))
                 .mark_point(size=24, opacity=0.7, filled=side == "query")
                 .encode(
                     x=alt.X("x:Q", title=None),
@@ -199,7 +232,7 @@ def points_chart(results: Results) -> Chart:
                     color=alt.Color("name:N", title=None, sort=names).scale(
                         domain=names, scheme="viridis" if numbers else "category10"
                     ),
-                    tooltip=["side:N", "name:N", "x:Q", "y:Q"],
+                    tooltip=[alt.Tooltip("side:N"), alt.Tooltip("name:N"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")],
                 )
                 .properties(
                     width=260,
@@ -223,16 +256,16 @@ def place_gaps_chart(found: Results) -> Chart:
         type="log", domain=[found["reach"][0], found["reach"][-1]], nice=False
     )
     lines = (
-        alt.Chart(alt.InlineData(values=values))
+        alt.Chart(Inline(values=values))
         .mark_line(point=True)
         .encode(
             x=x,
             y=alt.Y("gap:Q", title="gap of logits (median)"),
             color=alt.Color("head:N", title="head").scale(scheme="viridis"),
-            tooltip=["head:N", "places:Q", "gap:Q"],
+            tooltip=[alt.Tooltip("head:N"), alt.Tooltip("places:Q"), alt.Tooltip("gap:Q")],
         )
     )
-    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
+    zero = alt.Chart(Inline(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
     title = "Positional heads: lead of the place sought over the best other one (below 0 it looks elsewhere)"
     return alt.layer(zero, lines).properties(width=640, height=200, title=title)
 
@@ -256,7 +289,7 @@ def example_chart(task: str, found: Results) -> Chart:
         ]
         named = alt.Axis(
             values=list(range(len(tokens))),
-            labelExpr=f"{tokens!r}[datum.value]",
+            labelExpr=f"{json.dumps(tokens)}[datum.value]",
             labelAngle=0,
             labelOverlap=False,
             grid=False,
@@ -266,7 +299,7 @@ def example_chart(task: str, found: Results) -> Chart:
         across = alt.Scale(domain=[-0.6, len(tokens) - 0.4], nice=False)
         layered = alt.Scale(domain=[-0.6, layers + 0.4], nice=False)
         x, y = alt.X("position:Q", axis=named, scale=across), alt.Y("passed:Q", axis=up, scale=layered)
-        base = alt.Chart(alt.InlineData(values=cells))
+        base = alt.Chart(Inline(values=cells))
         box = (
             base.transform_filter("datum.on_path")
             .mark_square(size=420, opacity=1)
@@ -276,22 +309,22 @@ def example_chart(task: str, found: Results) -> Chart:
                 color=alt.Color("answer:N", title=None)
                 .scale(domain=[True, False], range=[COLOURS["binding"], "#E6E6E6"])
                 .legend(labelExpr="datum.value ? 'says the answer' : 'says something else'"),
-                tooltip=["position:Q", "passed:Q", "token:N", "chance:Q"],
+                tooltip=[alt.Tooltip("position:Q"), alt.Tooltip("passed:Q"), alt.Tooltip("token:N"), alt.Tooltip("chance:Q")],
             )
         )
         text = base.mark_text(fontSize=9).encode(
-            x=x, y=y, text="token:N", opacity=alt.condition("datum.on_path", alt.value(1.0), alt.value(0.35))
+            x=x, y=y, text=alt.Text("token:N"), opacity=alt.condition("datum.on_path", alt.value(1.0), alt.value(0.35))
         )
         lines = (
-            alt.Chart(alt.InlineData(values=edges))
+            alt.Chart(Inline(values=edges))
             .mark_rule(color=COLOURS["positional" if task == "number" else "symbolic"])
             .encode(
                 x=alt.X("x:Q", axis=named, scale=across),
                 y=alt.Y("y:Q", axis=up, scale=layered),
-                x2="x2:Q",
-                y2="y2:Q",
+                x2=alt.X2("x2:Q"),
+                y2=alt.Y2("y2:Q"),
                 strokeWidth=alt.StrokeWidth("weight:Q", title="weight").scale(domain=[0, 1], range=[0, 4]),
-                tooltip=["weight:Q"],
+                tooltip=[alt.Tooltip("weight:Q")],
             )
         )
         charts.append(alt.layer(lines, box, text).properties(width=480, height=430, title=of))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import numpy as np
@@ -21,7 +22,8 @@ from ..experiments.profile_statistics import (
     plane_bands,
     plane_means,
 )
-from .charts import COLOURS, INSIDE, TICKS, Chart, Rows, across, corners, up, write_chart
+from ..runs import Run, read_profile
+from .charts import COLOURS, INSIDE, PICKED, TICKS, Chart, Figure, Inline, Rows, across, corners, picked, up, write_chart
 
 Stats = Mapping[str, Any]
 
@@ -57,6 +59,48 @@ def figures(dataset: xr.Dataset, stats: Stats, about: str) -> dict[str, Chart]:
         "sensitivity": sensitivity_chart(dataset, stats, about),
         "classical": classical_chart(dataset, stats, about),
     }
+
+
+READING = {
+    "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
+    "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
+    "heat-maps": "One tile per head, layers downwards; on the right blue leans to places and orange to things.",
+    "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
+    "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
+    "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",
+    "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
+    "norms": "Bright tiles are the planes with the largest logits of a head; heads go from positional to symbolic.",
+    "sensitivity": "Scores taken in another way (up) against the usual ones (across): on the dashed line nothing changes.",
+    "classical": "The plane of heads again; darker heads have more of a score that is known from elsewhere.",
+    "traces": "Bars are weights after a swap, black ticks before it: a positional head keeps to the ticks.",
+    "path": "A head given its planes one by one, the largest first: rings mark the first and the last step.",
+    "geometry": "Keys (circles) by position and queries (black), each head in the plane that it uses most.",
+}
+"""How to read each figure, in the order in which they stand on a page."""
+BESIDE: dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]] = {
+    "heads": (None, "half"),
+    "head": ("One head, plane by plane", "half"),
+    "heat-maps": (None, "two-thirds"),
+    "head-geometry": ("One head, its queries and keys", "third"),
+}
+"""Titles and widths of figures that stand side by side."""
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """All figures that can be drawn from what is in a run folder of `ropescope profile`."""
+    stats = run.results
+    about = f"{stats['model']}, {stats['precision']}; {stats['prompts']}"
+    closer, scores = run.read("closer.json"), run.folder / "profile.nc"
+    if scores.exists():
+        dataset = read_profile(scores)
+        charts = {**figures(dataset, stats, about), "head": head_chart(dataset, stats, about)}
+    else:
+        drawn = {"heads": heads_chart, "heat-maps": heat_map_chart, "depth": depth_chart, "planes": planes_chart}
+        charts = {name: draw(stats, about) for name, draw in drawn.items()}
+    if closer:
+        charts |= {name: draw(closer[name], about) for name, draw in CLOSER.items()}
+        charts["head-geometry"] = head_geometry_chart(closer["geometry"], about)
+    return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}
 
 
 def titled(chart: Chart, width: float, title: str, *lines: str) -> Chart:
@@ -113,7 +157,7 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     """Every head in the positional-symbolic plane by depth; the intervals of the head under the pointer."""
     rows = head_rows(stats)
     pointed = alt.selection_point(on="pointerover", nearest=True, empty=False, fields=["name"])
-    base = alt.Chart(alt.InlineData(values=rows))
+    base = alt.Chart(Inline(values=rows))
     points = (
         base.mark_circle(size=55, opacity=0.85, stroke="white", strokeWidth=0.5)
         .encode(
@@ -126,9 +170,11 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     )
     shown = base.transform_filter(pointed)
     intervals = [
-        shown.mark_rule().encode(across("positional_low"), up("symbolic"), x2="positional_high:Q"),
-        shown.mark_rule().encode(across("positional"), up("symbolic_low"), y2="symbolic_high:Q"),
+        shown.mark_rule().encode(across("positional_low"), up("symbolic"), x2=alt.X2("positional_high:Q")),
+        shown.mark_rule().encode(across("positional"), up("symbolic_low"), y2=alt.Y2("symbolic_high:Q")),
     ]
+    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, opacity=1, color="black")
+    chosen = ring.encode(across("positional"), up("symbolic")).add_params(picked())
     by_lead = sorted(rows, key=lambda row: float(row["difference"]))
     counted, found = stats["kinds"], stats["correlation"]
     title = f"{len(rows)} heads between places and things"
@@ -141,16 +187,18 @@ def heads_chart(stats: Stats, about: str) -> Chart:
         title += f": r = {r}"
         reading += f" Interval of r, layers drawn anew: {low} to {high}."
     names = _names([*by_lead[:1], *by_lead[-1:]])
-    plane = alt.layer(*corners(), *intervals, points, *names).properties(width=480, height=480)
+    plane = alt.layer(*corners(), *intervals, chosen, points, *names).properties(width=480, height=480)
     return titled(plane, 580, title, reading, about)
 
 
 def _names(rows: Rows, field: str = "name") -> list[Chart]:
     """Names under heads in the positional-symbolic plane, with a white rim so that they can be read over others."""
-    base = alt.Chart(alt.InlineData(values=list(rows)))
+    base = alt.Chart(Inline(values=list(rows)))
     look: dict[str, Any] = {"fontWeight": "bold", "dy": 15}
     rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
-    return [mark.encode(across("positional"), up("symbolic"), text=f"{field}:N") for mark in (rim, base.mark_text(**look))]
+    return [
+        mark.encode(across("positional"), up("symbolic"), text=alt.Text(f"{field}:N")) for mark in (rim, base.mark_text(**look))
+    ]
 
 
 def heat_map_chart(stats: Stats, about: str) -> Chart:
@@ -163,22 +211,22 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
         "symbolic": ("symbolic", scores),
         "difference": ("symbolic minus positional", alt.Scale(scheme="blueorange", domain=[-1, 1])),
     }
-    charts = [
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_rect()
-        .encode(
+    charts = []
+    for n, (score, (title, scale)) in enumerate(panels.items()):
+        base = alt.Chart(Inline(values=rows)).encode(
             x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0, labelOverlap="parity")).scale(domain=stats["head"]),
             y=alt.Y("layer:O", title="layer" if not n else None, scale=alt.Scale(domain=stats["layer"])),
-            color=alt.Color(f"{score}:Q", title=None, scale=scale).legend(
-                orient="bottom", gradientLength=heads * step, gradientThickness=10, tickCount=5
-            ),
-            tooltip=HEAD_TOOLTIP,
         )
-        .properties(width=alt.Step(step), height=alt.Step(13), title=title, view=alt.ViewBackground(fill="#DDDDDD"))
-        for n, (score, (title, scale)) in enumerate(panels.items())
-    ]
+        legend = alt.Legend(orient="bottom", gradientLength=heads * step, gradientThickness=10, tickCount=5)
+        colour = alt.Color(f"{score}:Q", title=None, scale=scale, legend=legend)
+        tiles = base.mark_rect().encode(color=colour, tooltip=HEAD_TOOLTIP)
+        # Two frames, so that the chosen tile is seen among dark and among light ones.
+        shown = base.transform_filter(f"datum.name == {PICKED}")
+        frames = [shown.mark_rect(filled=False, stroke=shade, strokeWidth=wide) for shade, wide in (("#000", 5), ("#FFF", 2))]
+        chart = alt.layer(tiles, *frames).properties(width=alt.Step(step), height=alt.Step(13), title=title)
+        charts.append(chart.properties(view=alt.ViewBackground(fill="#DDDDDD")))
     return titled(
-        alt.hconcat(*charts, spacing=24).resolve_scale(color="independent"),
+        alt.hconcat(*charts, spacing=24).resolve_scale(color="independent").add_params(picked()),
         3 * heads * step + 120,
         f"Scores of every head: {_halves_said(stats['depth'])}",
         "Blue on the right: leans to places; orange: to things. Grey: no scores.",
@@ -205,8 +253,10 @@ def depth_chart(stats: Stats, about: str) -> Chart:
     x = alt.X("layer:Q", title="layer", scale=alt.Scale(domain=ends, nice=False), axis=alt.Axis(tickMinStep=1, grid=False))
     y = alt.Y("value:Q", title="score", scale=alt.Scale(domain=[0, 1]))
     colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("score"))
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=colour)
-    heads = base.mark_circle(size=10, opacity=0.35).encode(y=y, tooltip=["name:N", "score:N", "value:Q"])
+    base = alt.Chart(Inline(values=rows)).encode(x=x, color=colour)
+    heads = base.mark_circle(size=10, opacity=0.35).encode(
+        y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("value:Q")]
+    )
     spread = base.mark_errorband(extent="iqr", opacity=0.18).encode(y=y)
     medians = base.mark_line(point=alt.OverlayMarkDef(size=28)).encode(y=alt.Y("median(value):Q", title="score"))
     halves = [
@@ -216,12 +266,13 @@ def depth_chart(stats: Stats, about: str) -> Chart:
         for part, first, last in (("first", ends[0], layers[half - 1] + 0.5), ("second", layers[-half] - 0.5, ends[1]))
     ]
     rules = (
-        alt.Chart(alt.InlineData(values=halves))
+        alt.Chart(Inline(values=halves))
         .mark_rule(strokeDash=[5, 3], strokeWidth=1.5)
-        .encode(x=x, x2="until:Q", y=y, color=colour)
+        .encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
     )
+    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=130, strokeWidth=2.5, opacity=1)
     return titled(
-        alt.layer(heads, spread, rules, medians).properties(width=640, height=300),
+        alt.layer(heads, spread, rules, medians, ring.encode(y=y)).add_params(picked()).properties(width=640, height=300),
         740,
         f"Over depth: {_halves_said(stats['depth'])}",
         "Lines: medians over the heads of a layer; bands: middle half of them; dots: heads; dashed: medians of both halves.",
@@ -241,16 +292,22 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     ticks = sorted({1, *range(max(1, planes // 8), planes + 1, max(1, planes // 8))})
     scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
     x = alt.X("plane:Q", title="RoPE plane, fastest first", scale=scale, axis=alt.Axis(grid=False, values=ticks))
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
+    base = alt.Chart(Inline(values=rows)).encode(
         x=x,
         color=alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("plane score")),
-        tooltip=["plane:Q", "score:N", "mean:Q", "low:Q", "high:Q"],
+        tooltip=[
+            alt.Tooltip("plane:Q"),
+            alt.Tooltip("score:N"),
+            alt.Tooltip("mean:Q"),
+            alt.Tooltip("low:Q"),
+            alt.Tooltip("high:Q"),
+        ],
     )
     y = alt.Y("mean:Q", title="mean over heads", scale=alt.Scale(domain=[0, 1]))
     lines = base.mark_line(point=alt.OverlayMarkDef(size=24)).encode(y=y)
-    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="mean over heads"), y2="high:Q")
+    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="mean over heads"), y2=alt.Y2("high:Q"))
     edges = [{"plane": which.stop + 0.5} for which in list(plane_bands(planes).values())[:-1]]
-    rules = alt.Chart(alt.InlineData(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
+    rules = alt.Chart(Inline(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
     top = alt.Axis(
         orient="top",
         values=ticks,
@@ -259,7 +316,7 @@ def planes_chart(stats: Stats, about: str) -> Chart:
         title="frequency, rad per token",
         grid=False,
     )
-    invisible = alt.Chart(alt.InlineData(values=[{"plane": n} for n in ticks])).mark_point(opacity=0)
+    invisible = alt.Chart(Inline(values=[{"plane": n} for n in ticks])).mark_point(opacity=0)
     frequencies = invisible.encode(x=alt.X("plane:Q", scale=scale, axis=top))
     trend = found["trend_of_heads"]
     share = "in no head" if trend["share_rising"] is None else f"in {trend['share_rising']:.0%} of {trend['heads']} heads"
@@ -279,25 +336,33 @@ def _frequency_said(value: float | None) -> str:
     return f"{value:.2g}" if value >= 1e-3 else f"{value:.1e}".replace("e-0", "e\N{MINUS SIGN}")
 
 
+def _plane_rows(dataset: xr.Dataset, stats: Stats) -> list[dict[str, Any]]:
+    """One row per head with its place, and lists of planes and their scores: a tenth of the size of a row per plane."""
+    tables = {score: plane_means(dataset, score) for score in SCORES}
+    planes = [int(n) for n in dataset["plane"].values]
+    rows = []
+    for n, layer in enumerate(stats["layer"]):
+        for m, head in enumerate(stats["head"]):
+            lists = {score: [_short(value, 3) for value in values[n, m]] for score, values in tables.items()}
+            kind = stats["kind"][n][m]
+            known = any(value is not None for value in lists["positional"])
+            why = "" if known else "no scores" if kind == "unscored" else "no planes"
+            rows.append(
+                {"row": n, "column": m, "name": f"L{layer} H{head}", "kind": kind, "why": why, "plane": planes, **lists}
+            )
+    return rows
+
+
 def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     """Plane scores of every head in a small panel of its own: layers downwards, heads across.
 
     All panels are drawn into one, side by side: hundreds of real facets take minutes and gigabytes.
     """
-    tables = {score: plane_means(dataset, score) for score in SCORES}
-    planes = [int(n) for n in dataset["plane"].values]
+    planes = len(dataset["plane"])
     wide, high = max(26, min(72, 720 // len(stats["head"]))), 30
-    # One row per head with all its planes in lists, unfolded by the chart: a tenth of the size of a row per plane.
-    rows = []
-    for n, layer in enumerate(stats["layer"]):
-        for m, head in enumerate(stats["head"]):
-            lists = {score: [_short(value, 2) for value in values[n, m]] for score, values in tables.items()}
-            known = any(value is not None for value in lists["positional"])
-            kind = stats["kind"][n][m]
-            why = "" if known or wide < 50 else "no scores" if kind == "unscored" else "no planes"
-            rows.append(
-                {"row": n, "column": m, "name": f"L{layer} H{head}", "kind": kind, "why": why, "plane": planes, **lists}
-            )
+    rows = _plane_rows(dataset, stats)
+    for row in rows:
+        row["why"] = row["why"] if wide >= 50 else ""
     part = 0.94  # of its place is taken by a panel, the rest is left between panels
 
     def axis(numbers: list[int], title: str, **more: Any) -> alt.Axis:
@@ -314,47 +379,61 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
         scale = alt.Scale(domain=[len(stats["layer"]), 0], nice=False)
         return alt.Y(f"{field}:Q", scale=scale, axis=axis(stats["layer"], "layer"))
 
-    base = alt.Chart(alt.InlineData(values=rows))
+    base = alt.Chart(Inline(values=rows))
     blue, orange, white = (alt.value(colour) for colour in (COLOURS["positional"], COLOURS["symbolic"], "white"))
     shade = alt.when(kind="positional").then(blue).when(kind="symbolic").then(orange).otherwise(white)
     panels = (
         base.transform_calculate(right=f"datum.column + {part}", below=f"datum.row + {part}")
         .mark_rect(fillOpacity=0.14, stroke="#CCCCCC", strokeWidth=0.7)
-        .encode(x("column"), y("row"), x2="right:Q", y2="below:Q", fill=shade, tooltip=["name:N", "kind:N"])
+        .encode(
+            x("column"),
+            y("row"),
+            x2=alt.X2("right:Q"),
+            y2=alt.Y2("below:Q"),
+            fill=shade,
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("kind:N")],
+        )
     )
     lines = (
         base.transform_flatten(["plane", *SCORES])
         .transform_fold(list(SCORES), ["score", "value"])
         .transform_filter("isValid(datum.value)")
         .transform_calculate(
-            across=f"datum.column + {part} * (datum.plane - 0.5) / {len(planes)}",
+            across=f"datum.column + {part} * (datum.plane - 0.5) / {planes}",
             up=f"datum.row + {part} * (0.97 - 0.94 * datum.value)",
         )
         .mark_line(strokeWidth=1.3 if wide > 50 else 0.9)
         .encode(
             x("across"),
             y("up"),
-            detail="name:N",
-            order="plane:Q",
+            detail=alt.Detail("name:N"),
+            order=alt.Order("plane:Q"),
             color=alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("plane score", orient="top", titleOrient="left")),
         )
     )
     nothing = base.transform_calculate(middle=f"datum.column + {part / 2}", half=f"datum.row + {part / 2}")
-    words = nothing.mark_text(color="#777777", fontSize=9).encode(x("middle"), y("half"), text="why:N")
+    words = nothing.mark_text(color="#777777", fontSize=9).encode(x("middle"), y("half"), text=alt.Text("why:N"))
     share = stats["frequency"]["trend_of_heads"]["share_rising"] or 0.0
-    chart = alt.layer(panels, lines, words).properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
+    frame = (
+        base.transform_filter(f"datum.name == {PICKED}")
+        .transform_calculate(right=f"datum.column + {part}", below=f"datum.row + {part}")
+        .mark_rect(filled=False, stroke="black", strokeWidth=2.5)
+        .encode(x("column"), y("row"), x2=alt.X2("right:Q"), y2=alt.Y2("below:Q"))
+    )
+    chart = alt.layer(panels, lines, words, frame).add_params(picked())
+    chart = chart.properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
     return titled(
         chart.properties(view=alt.ViewBackground(stroke=None)),
         wide * len(stats["head"]) + 40,
         f"Plane scores of every head: in {share:.0%}, symbolic gains on positional towards slow planes",
-        f"In each panel from plane 1 (fastest, left) to {len(planes)} (slowest, right); heights from 0 to 1. "
+        f"In each panel from plane 1 (fastest, left) to {planes} (slowest, right); heights from 0 to 1. "
         "Each plane is scored alone. Shaded blue: head leans to places; orange: to things; white: to neither.",
         about,
     )
 
 
-def norms_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
-    """Norm of the logits of each plane: mean over heads of a kind, and every head sorted by kind."""
+def _norm_rows(dataset: xr.Dataset, stats: Stats) -> list[dict[str, Any]]:
+    """One row per head from most positional to most symbolic, with lists of planes and of their shares of the largest norm."""
     norms = plane_means(dataset, "norm")
     planes = [int(n) for n in dataset["plane"].values]
     heads: list[dict[str, Any]] = []
@@ -363,7 +442,14 @@ def norms_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         if np.isfinite(values).any():
             largest = np.nanmax(values)
             share = [_short(value / largest, 3) for value in values]
-            heads.append({**row, "rank": len(heads), "largest": _short(largest), "share": share, "plane": planes})
+            kept = {"name": row["name"], "kind": row["kind"], "rank": len(heads)}
+            heads.append(kept | {"share": share, "largest": _short(largest), "plane": planes})
+    return heads
+
+
+def norms_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
+    """Norm of the logits of each plane: mean over heads of a kind, and every head sorted by kind."""
+    heads, planes = _norm_rows(dataset, stats), [int(n) for n in dataset["plane"].values]
     # Whole pixels for the rows and columns of tiles: those that end between pixels leave pale seams.
     width = max(2, 600 // len(planes)) * len(planes)
     x = alt.X(
@@ -396,12 +482,18 @@ def _norms_by_kind(heads: Rows, planes: list[int], x: alt.X) -> Chart:
                 low, high = np.quantile(known, [0.25, 0.75])
                 found = {"mean": _short(np.mean(known)), "low": _short(low), "high": _short(high)}
                 rows.append({"kind": kind, "plane": plane, **found})
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
+    base = alt.Chart(Inline(values=rows)).encode(
         x=x.copy().field("plane").type("quantitative").title(None),
         color=alt.Color("kind:N", scale=KIND_COLOURS, legend=_legend("kind of head")),
-        tooltip=["kind:N", "plane:Q", "mean:Q", "low:Q", "high:Q"],
+        tooltip=[
+            alt.Tooltip("kind:N"),
+            alt.Tooltip("plane:Q"),
+            alt.Tooltip("mean:Q"),
+            alt.Tooltip("low:Q"),
+            alt.Tooltip("high:Q"),
+        ],
     )
-    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="share of largest norm"), y2="high:Q")
+    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="share of largest norm"), y2=alt.Y2("high:Q"))
     lines = base.mark_line().encode(y=alt.Y("mean:Q", scale=alt.Scale(domain=[0, 1])))
     return alt.layer(band, lines).properties(height=180, title=_small("Mean over heads of a kind; bands: middle half of them"))
 
@@ -410,19 +502,24 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
     step = max(1, min(14, round(560 / max(1, len(heads)))))
     downwards = alt.Scale(domain=[len(heads), 0], nice=False)
     y = alt.Y("rank:Q", axis=None, scale=downwards)
-    kept = ("name", "kind", "rank", "share", "largest", "plane")
     tiles = (
-        alt.Chart(alt.InlineData(values=[{name: head[name] for name in kept} for head in heads]))
+        alt.Chart(Inline(values=list(heads)))
         .transform_flatten(["plane", "share"])
         .transform_calculate(left="datum.plane - 0.5", right="datum.plane + 0.5", below="datum.rank + 1")
         .mark_rect()
         .encode(
             x=x.copy().field("left").type("quantitative"),
-            x2="right:Q",
+            x2=alt.X2("right:Q"),
             y=y,
-            y2="below:Q",
+            y2=alt.Y2("below:Q"),
             color=alt.Color("share:Q", title=["share of", "largest norm"], scale=alt.Scale(scheme="viridis", domain=[0, 1])),
-            tooltip=["name:N", "kind:N", "plane:Q", "share:Q", alt.Tooltip("largest:Q", title="head's largest norm")],
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("kind:N"),
+                alt.Tooltip("plane:Q"),
+                alt.Tooltip("share:Q"),
+                alt.Tooltip("largest:Q", title="head's largest norm"),
+            ],
         )
     )
     groups = []
@@ -433,10 +530,10 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
             # A name longer than its strip would run into the next one.
             said = f"{len(ranks)} {kind}"
             groups.append(group | {"said": said if len(ranks) * step > 6.5 * len(said) else ""})
-    of_kinds = alt.Chart(alt.InlineData(values=groups)).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
-    strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2="below:Q")
+    of_kinds = alt.Chart(Inline(values=groups)).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
+    strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2=alt.Y2("below:Q"))
     names = of_kinds.mark_text(angle=270, fontWeight="bold").encode(
-        x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text="said:N"
+        x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text=alt.Text("said:N")
     )
     heading = _small("Every head, from most positional to most symbolic")
     return alt.layer(tiles, strip, names).resolve_scale(color="independent").properties(height=len(heads) * step, title=heading)
@@ -491,17 +588,17 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
     y = alt.Y("other:Q", title="otherwise", scale=INSIDE, axis=TICKS)
     shapes = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
     points = (
-        alt.Chart(alt.InlineData(values=rows))
+        alt.Chart(Inline(values=rows))
         .mark_point(filled=True, size=18, opacity=0.5)
         .encode(
             x=x,
             y=y,
             color=alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("score")),
             shape=alt.Shape("score:N", scale=shapes, legend=_legend("score")),
-            tooltip=["name:N", "score:N", "usual:Q", "other:Q"],
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("usual:Q"), alt.Tooltip("other:Q")],
         )
     )
-    ends = alt.InlineData(values=[{"usual": end, "other": end} for end in (0, 1)])
+    ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
     line = alt.Chart(ends).mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
     return alt.layer(points, line).properties(width=220, height=220, title=_small(title, said))
 
@@ -522,7 +619,7 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         kept = ("name", "kind", *SCORES, *(f"{score}_said" for score in SCORES), name)
         values = [{field: row[field] for field in kept} for row in known]
         points = (
-            alt.Chart(alt.InlineData(values=values))
+            alt.Chart(Inline(values=values))
             .mark_circle(size=45, opacity=1, stroke="white", strokeWidth=0.4)
             .encode(
                 across("positional").title("positional score"),
@@ -568,13 +665,19 @@ def trace_chart(rows: Rows, about: str) -> Chart:
             sides = alt.Axis(tickCount=3, labels=not n, ticks=not n, domain=not n)
             high = alt.Scale(domain=[0, 1.12 * top], nice=False)
             y = alt.Y("weight:Q", title=[head, of_head[0]["kind"]] if not n else None, axis=sides, scale=high)
-            base = alt.Chart(alt.InlineData(values=[row for row in of_head if row["swap"] == swap])).encode(x=x)
+            base = alt.Chart(Inline(values=[row for row in of_head if row["swap"] == swap])).encode(x=x)
             bars = base.mark_bar().encode(
                 y=y,
                 color=alt.Color("moved:N", title=None)
                 .scale(domain=[False, True], range=["#BBBBBB", COLOURS["symbolic"]])
                 .legend(labelExpr="datum.value ? 'place holds another block' : 'place holds the same block'", orient="bottom"),
-                tooltip=["head:N", "swap:N", "block:O", "weight:Q", "before:Q"],
+                tooltip=[
+                    alt.Tooltip("head:N"),
+                    alt.Tooltip("swap:N"),
+                    alt.Tooltip("block:O"),
+                    alt.Tooltip("weight:Q"),
+                    alt.Tooltip("before:Q"),
+                ],
             )
             ticks = base.mark_tick(color="black", thickness=1.5).encode(y=alt.Y("before:Q", title=None, scale=high))
             panel = alt.layer(bars, ticks) if n else bars
@@ -600,16 +703,24 @@ def path_chart(rows: Rows, about: str) -> Chart:
     charts = []
     for head in dict.fromkeys(row["head"] for row in rows):
         path = sorted((dict(row) for row in rows if row["head"] == head), key=lambda row: int(row["kept"]))
-        base = alt.Chart(alt.InlineData(values=path))
-        line = base.mark_line(color="#999999", strokeWidth=1).encode(across("positional"), up("symbolic"), order="kept:Q")
+        base = alt.Chart(Inline(values=path))
+        line = base.mark_line(color="#999999", strokeWidth=1).encode(
+            across("positional"), up("symbolic"), order=alt.Order("kept:Q")
+        )
         points = base.mark_circle(size=40, opacity=1).encode(
             across("positional"),
             up("symbolic"),
             color=alt.Color("kept:Q", title="planes kept").scale(type="log", scheme=DARK_TO_LIGHT).legend(values=doubled),
-            tooltip=["head:N", "kind:N", "kept:Q", "positional:Q", "symbolic:Q"],
+            tooltip=[
+                alt.Tooltip("head:N"),
+                alt.Tooltip("kind:N"),
+                alt.Tooltip("kept:Q"),
+                alt.Tooltip("positional:Q"),
+                alt.Tooltip("symbolic:Q"),
+            ],
         )
         ends = [row | {"said": str(row["kept"])} for row in (path[0], path[-1])]
-        named = alt.Chart(alt.InlineData(values=ends))
+        named = alt.Chart(Inline(values=ends))
         rings = named.mark_point(size=110, color="black", strokeWidth=1.5, opacity=1).encode(
             across("positional"), up("symbolic")
         )
@@ -640,21 +751,30 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
         scale = alt.Scale(domain=[-1.12 * reach, 1.12 * reach], nice=False)
         x, y = (encode(f"{name}:Q", title=None, scale=scale).axis(tickCount=5) for encode, name in ((alt.X, "x"), (alt.Y, "y")))
         points = (
-            alt.Chart(alt.InlineData(values=keys))
+            alt.Chart(Inline(values=keys))
             .mark_circle(size=30, opacity=0.85)
             .encode(
                 x=x,
                 y=y,
                 color=alt.Color("position:Q", title="position of key").scale(scheme=DARK_TO_LIGHT),
-                tooltip=["position:Q", "block:N", "x:Q", "y:Q", "norm:Q"],
+                tooltip=[
+                    alt.Tooltip("position:Q"),
+                    alt.Tooltip("block:N"),
+                    alt.Tooltip("x:Q"),
+                    alt.Tooltip("y:Q"),
+                    alt.Tooltip("norm:Q"),
+                ],
             )
         )
-        drawn = alt.Chart(alt.InlineData(values=rays))
+        drawn = alt.Chart(Inline(values=rays))
         shafts = drawn.mark_rule(strokeWidth=2).encode(
-            x=alt.X("zero:Q", title=None, scale=scale), y=alt.Y("zero:Q", title=None, scale=scale), x2="x:Q", y2="y:Q"
+            x=alt.X("zero:Q", title=None, scale=scale),
+            y=alt.Y("zero:Q", title=None, scale=scale),
+            x2=alt.X2("x:Q"),
+            y2=alt.Y2("y:Q"),
         )
         tips = drawn.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
-        tips = tips.encode(x=x, y=y, tooltip=["what:N", "position:Q", "norm:Q"])
+        tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("what:N"), alt.Tooltip("position:Q"), alt.Tooltip("norm:Q")])
         said = [f"plane {of_head[0]['plane']}; longest query {longest / reach:.2g} times the longest key"]
         heading = _small(f"{head}, {of_head[0]['kind']}", said)
         charts.append(alt.layer(points, shafts, tips).properties(width=250, height=250, title=heading))
@@ -665,3 +785,141 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
         "Circles: keys; black: queries, scaled so that the longest query is as long as the longest key.",
         about,
     )
+
+
+def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
+    """Of the chosen head: scores of every plane alone, over the mean of all heads, and the norms of its planes."""
+    rows, norms, found = _plane_rows(dataset, stats), _norm_rows(dataset, stats), stats["frequency"]
+    by_lead = sorted(head_rows(stats), key=lambda row: float(row["difference"]))
+    scale = alt.Scale(domain=[0.5, len(found["plane"]) + 0.5], nice=False)
+    x = alt.X("plane:Q", title="RoPE plane, fastest first", scale=scale, axis=alt.Axis(grid=False, tickMinStep=1))
+    y = alt.Y("value:Q", title="plane score", scale=alt.Scale(domain=[0, 1]))
+    names = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
+    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=_legend("plane score", orient="top"))
+    frequency = {
+        plane: _frequency_said(value)
+        for plane, value in zip(found["plane"], found["frequency"], strict=True)
+        if value is not None
+    }
+    said = f"{json.dumps(frequency)}[datum.plane]"
+    mine = (
+        alt.Chart(Inline(values=rows))
+        .transform_filter(f"datum.name == {PICKED}")
+        .transform_flatten(["plane", *SCORES])
+        .transform_fold(list(SCORES), ["score", "value"])
+        .transform_filter("isValid(datum.value)")
+        .transform_calculate(frequency=said)
+        .encode(x=x, y=y, color=colour)
+    )
+    shape = alt.Shape("score:N", scale=names, legend=_legend("plane score", orient="top"))
+    tooltip = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("plane:Q"),
+        alt.Tooltip("frequency:N", title="rad per token"),
+        alt.Tooltip("score:N"),
+        alt.Tooltip("value:Q"),
+    ]
+    means = [
+        {"plane": plane, "score": score, "value": _short(value)}
+        for score in SCORES
+        for plane, value in zip(found["plane"], found[score]["mean"], strict=True)
+    ]
+    others = alt.Chart(Inline(values=means)).mark_line(strokeDash=[2, 3], opacity=0.6).encode(x=x, y=y, color=colour)
+    points = mine.mark_point(filled=True, size=34, opacity=1).encode(shape=shape, tooltip=tooltip)
+    scores = alt.layer(others, mine.mark_line(strokeWidth=2), points).properties(width=460, height=240)
+    of_head = alt.Chart(Inline(values=norms)).transform_filter(f"datum.name == {PICKED}")
+    bars = (
+        of_head.transform_flatten(["plane", "share"])
+        .mark_bar(size=round(0.75 * 460 / len(found["plane"]), 1), color=COLOURS["neutral"])
+        .encode(
+            x=x,
+            y=alt.Y("share:Q", title="logit norm, share", scale=alt.Scale(domain=[0, 1])),
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("plane:Q"),
+                alt.Tooltip("share:Q"),
+                alt.Tooltip("largest:Q", title="head's largest norm"),
+            ],
+        )
+        .properties(width=460, height=130)
+    )
+    chart = alt.vconcat(scores, bars, spacing=14).add_params(picked(by_lead[-1]["name"] if by_lead else ""))
+    title = alt.TitleParams(
+        alt.expr(f"'Head ' + {PICKED} + ', plane by plane'"),
+        subtitle=[
+            *textwrap.wrap("Dotted: mean over all heads. Below: norm of logits as a share of the largest plane.", 90),
+            about,
+        ],
+        anchor="start",
+        fontSize=15,
+        subtitleColor="#555555",
+        offset=12,
+    )
+    return chart.properties(title=title)
+
+
+def head_geometry_chart(rows: Rows, about: str) -> Chart:
+    """Queries and keys of the chosen head in the plane it uses most, if they were kept; rows as of `geometry_chart`."""
+    names = list(dict.fromkeys(row["head"] for row in rows))
+    values = []
+    for name in names:
+        of_head = [row for row in rows if row["head"] == name]
+        for what in ("key", "query"):
+            part = [row for row in of_head if row["what"] == what]
+            # As long as the longest: often queries are many times as long as keys.
+            reach = max((float(np.hypot(row["x"], row["y"])) for row in part), default=0.0) or 1.0
+            values += [
+                {"name": name, "what": what, "plane": row["plane"], "position": row["position"], "zero": 0}
+                | {axis: _short(row[axis] / reach) for axis in ("x", "y")}
+                for row in part
+            ]
+    scale = alt.Scale(domain=[-1.1, 1.1], nice=False)
+    axis = alt.Axis(values=[-1, 0, 1])
+    x, y = alt.X("x:Q", title="share of the longest", scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis)
+    base = alt.Chart(Inline(values=values)).transform_filter(f"datum.name == {PICKED}")
+    keys = (
+        base.transform_filter("datum.what == 'key'")
+        .mark_circle(size=36, opacity=0.85)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("position:Q", title="position of key")
+            .scale(scheme=DARK_TO_LIGHT, domain=[0, max((row["position"] for row in rows), default=1)])
+            .legend(orient="bottom", gradientLength=180, gradientThickness=10, tickCount=5),
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("plane:Q"),
+                alt.Tooltip("position:Q"),
+                alt.Tooltip("x:Q"),
+                alt.Tooltip("y:Q"),
+            ],
+        )
+    )
+    queries = base.transform_filter("datum.what == 'query'")
+    rays = queries.mark_rule(strokeWidth=2, color="black").encode(
+        x=alt.X("zero:Q", scale=scale), y=alt.Y("zero:Q", scale=scale), x2=alt.X2("x:Q"), y2=alt.Y2("y:Q")
+    )
+    tips = queries.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
+    tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("what:N"), alt.Tooltip("plane:Q")])
+    known = f"indexof({json.dumps(names)}, {PICKED}) >= 0"
+    note = (
+        alt.Chart(Inline(values=[{"x": 0, "y": 0, "said": f"kept for {', '.join(names)}"}]))
+        .transform_filter(f"!({known})")
+        .mark_text(color=COLOURS["neutral"], fontSize=13)
+        .encode(x=x, y=y, text=alt.Text("said:N"))
+    )
+    plane = {name: row["plane"] for name in names for row in values if row["name"] == name}
+    title = alt.TitleParams(
+        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {json.dumps(plane)}[{PICKED}] : {PICKED} + ': not kept'"),
+        subtitle=["Keys as a share of the longest key, queries of the longest query.", about],
+        anchor="start",
+        fontSize=15,
+        subtitleColor="#555555",
+        offset=12,
+    )
+    chart = alt.layer(keys, rays, tips, note).properties(width=290, height=290, title=title)
+    return chart.add_params(picked(names[-1] if names else ""))
+
+
+CLOSER = {"traces": trace_chart, "path": path_chart, "geometry": geometry_chart}
+"""Figures of heads looked at closely: their rows to their chart."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..runs import find_runs
+from ..runs import Run, find_runs
 from .claims import canonical, chat, models, multihop, scores, theory
 from .claims.rules import CASES, VERDICTS, Claim, Runs
 
@@ -23,7 +23,12 @@ PARTS = {
 
 def scoreboard(folders: Sequence[Path]) -> list[Claim]:
     """One row for each claim, from the runs in these folders or below them; "not run" where they do not hold what is needed."""
-    runs = Runs(find_runs(folders))
+    return judged(find_runs(folders))
+
+
+def judged(found: Sequence[Run]) -> list[Claim]:
+    """The same for runs that have been read."""
+    runs = Runs(found)
     modules = [module.__name__ for module in PARTS.values()]
     cases = sorted(CASES.values(), key=lambda case: modules.index(case.rule.__module__))
     return [case.row(runs) for case in cases]

@@ -8,7 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 LINES = {
     "theorem as printed": COLOURS["neutral"],
@@ -24,6 +25,23 @@ PLANE_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]
 def write_figures(results: Mapping[str, Any], folder: Path) -> list[str]:
     """Both figures; returns the names of the files."""
     return write_chart(gap_figure(results), folder, "gaps") + write_chart(planes_figure(results["planes"]), folder, "planes")
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope theory`."""
+    curves = run.read("curves.json")
+    figures = {}
+    if curves is not None:
+        figures["gaps"] = Figure(
+            gap_figure({**run.results, "curves": curves}),
+            "The gap is the lead of the right key; where the blue band is above the dashed line, the printed bound is broken.",
+        )
+    planes = planes_figure(run.results["planes"])
+    figures["planes"] = Figure(
+        planes,
+        "Solid lines are the largest gaps found for each number of planes; no set of planes can lie above the broken lines.",
+    )
+    return figures
 
 
 def gap_figure(results: Mapping[str, Any]) -> Chart:
@@ -70,7 +88,7 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
         ticks = alt.Axis(format=".0e" if function == "index" else "~g", tickCount=6, gridOpacity=0.5)
         return alt.Y(f"{field}:Q", title="gap", scale=scale, axis=ticks)
 
-    base = alt.Chart(alt.InlineData(values=values))
+    base = alt.Chart(Inline(values=values))
 
     def line(field: str, name: str, **look: Any) -> Chart:
         shown = base.transform_filter(f"datum.{field} > {lowest}").transform_calculate(line=f"'{name}'")
@@ -81,7 +99,7 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
 
     band = base.mark_area(color=LINES[EXACT], opacity=0.18, interpolate="step" if function == "index" else "linear")
     band = band.transform_filter("isValid(datum.largest)")
-    parts: list[Chart] = [band.encode(x, up("smallest"), y2="largest:Q")]
+    parts: list[Chart] = [band.encode(x, up("smallest"), y2=alt.Y2("largest:Q"))]
     parts += [line("largest", EXACT, strokeWidth=2), line("smallest", EXACT, strokeWidth=2)]
     if function == "index":
         parts.append(line("corrected", CORRECTED, strokeWidth=2))
@@ -102,10 +120,17 @@ def _only_still(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _real(measured: Mapping[str, Mapping[str, float]], x: alt.X, up: Any) -> list[Chart]:
     """Median and 5 to 95 % of margins on real inputs."""
-    base = alt.Chart(alt.InlineData(values=[{"n": int(n)} | dict(row) for n, row in measured.items()]))
-    tooltip = ["n:Q", "least:Q", "low:Q", "median:Q", "high:Q", "most:Q"]
+    base = alt.Chart(Inline(values=[{"n": int(n)} | dict(row) for n, row in measured.items()]))
+    tooltip = [
+        alt.Tooltip("n:Q"),
+        alt.Tooltip("least:Q"),
+        alt.Tooltip("low:Q"),
+        alt.Tooltip("median:Q"),
+        alt.Tooltip("high:Q"),
+        alt.Tooltip("most:Q"),
+    ]
     return [
-        base.mark_rule(strokeWidth=1.5).encode(x, up("low"), y2="high:Q"),
+        base.mark_rule(strokeWidth=1.5).encode(x, up("low"), y2=alt.Y2("high:Q")),
         base.mark_point(filled=True, color="black", size=32, opacity=1).encode(x, up("median"), tooltip=tooltip),
     ]
 
@@ -119,7 +144,7 @@ def planes_figure(results: Mapping[str, Any]) -> Chart:
         for key, name in lines.items()
         if key in row and row[key] <= row["mean"]  # a bound above the trivial one says nothing
     ]
-    base = alt.Chart(alt.InlineData(values=values))
+    base = alt.Chart(Inline(values=values))
     encoding = {
         "x": alt.X("offsets:Q", title="distances N to tell apart").scale(type="log", nice=False),
         "y": alt.Y("gap:Q", title="smallest gap over distances 1 to N").scale(type="log").axis(format=".0e", tickCount=8),

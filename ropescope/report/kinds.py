@@ -1,0 +1,154 @@
+"""What a page shows of each kind of run: under which heading, in one line, in figures, and which heads can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..runs import Run, read_trajectory
+from . import canonical, control, dynamics, generalise, mechanisms, profile, theory, upkeep
+from .charts import Figure
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How runs of one command are shown; `headline` says in one line what came out."""
+
+    heading: str
+    headline: Callable[[Run], str]
+    figures: Callable[[Run], dict[str, Figure]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Heads of a run that can be chosen: their layers and numbers, which is shown first, and what to say of each by name."""
+
+    layers: list[int]
+    heads: list[int]
+    first: str
+    said: dict[str, str]
+
+
+def kind_of(run: Run) -> Kind:
+    """How to show this run; what has no figures is shown by its settings and results."""
+    return KINDS.get(run.command, Kind("Other runs", lambda run: f"ropescope {run.command}", lambda _: {}))
+
+
+def claims_of(run: Run) -> list[Mapping[str, Any]]:
+    """What papers say of such a run, beside what came out; empty where they say nothing."""
+    if run.command == "dynamics":
+        return [{"run": name, **claim} for name, found in run.results.items() for claim in found["claims"]]
+    if run.command == "canonical":
+        return list(run.results["trained"]["claims"])
+    return list(run.results.get("claims", []))
+
+
+def choice_of(run: Run) -> Choice | None:
+    """The heads of a profile or of a training run; None for runs without scores of heads."""
+    if run.command == "profile":
+        rows = profile.head_rows(run.results)
+        first = max(rows, key=lambda row: float(row["difference"]), default=None)
+        said = {
+            row["name"]: f"positional {row['positional']:.3f}, symbolic {row['symbolic']:.3f}: {row['kind']}" for row in rows
+        }
+        return Choice(run.results["layer"], run.results["head"], first["name"] if first else "", said)
+    if run.command == "train":
+        measures = read_trajectory(run.folder).measures
+        positional, symbolic = measures["positional"][-1], measures["symbolic"][-1]
+        layers, heads = positional.shape
+        said = {
+            f"L{n} H{m}": f"in the end positional {positional[n, m]:.3f}, symbolic {symbolic[n, m]:.3f}"
+            for n in range(layers)
+            for m in range(heads)
+        }
+        first = list(said)[int(abs(positional - symbolic).argmax())]
+        return Choice(list(range(layers)), list(range(heads)), first, said)
+    return None
+
+
+def model_of(run: Run) -> str:
+    """What tells models apart, so that a head chosen in one run is chosen in others of the same model: hashes of weights."""
+    config = run.config
+    about = config.get("about", config.get("model"))
+    if isinstance(about, dict) and isinstance(about.get("weights"), dict):
+        return "-".join(sorted(map(str, about["weights"].values())))
+    return str(config.get("weights", run.summary["sha256"].get("model/model.safetensors", "")))
+
+
+def _profile(run: Run) -> str:
+    found = run.results["kinds"]
+    kinds = f"{found['positional']} lean to places, {found['symbolic']} to things, {found['mixed']} to neither"
+    return f"{run.results['model']}, {run.results['inputs']} prompts: of its heads {kinds}"
+
+
+def _train(run: Run) -> str:
+    task = f"{run.config['task']} task, seed {run.config['seed']}"
+    accuracy = run.results.get("test_accuracy")
+    if not accuracy:
+        return f"{task}: not ended yet"
+    return f"{task}: test accuracy from {min(accuracy.values()):.4f} to {max(accuracy.values()):.4f} over hop counts"
+
+
+def _held(run: Run) -> str:
+    claims = claims_of(run)
+    return f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} statements of the paper hold"
+
+
+def _mechanisms(run: Run) -> str:
+    parts = (
+        f"{task}: {found['flow']['solved']:,} of {found['flow']['inputs']:,} inputs solved"
+        for task, found in run.results.items()
+    )
+    return "; ".join(parts)
+
+
+def _generalise(run: Run) -> str:
+    parts = []
+    for task, found in run.results.items():
+        half = found["crossings"]["0.5"]["overall"]["measured"]
+        where = f"beyond {found['lengths'][-1]:,}" if half is None else f"at {half:,.0f}"
+        parts.append(f"{task} task, {run.config['models'][task]}: half of the answers are right {where} tokens")
+    return "; ".join(parts)
+
+
+def _theory(run: Run) -> str:
+    small, bounds = run.results["every_input"], run.results["bounds"]
+    return (
+        f"built models: {small['wrong']} of {small['valid']:,} inputs wrong; "
+        f"printed bound broken at {bounds['index_printed_violated']} lengths, corrected at {bounds['index_corrected_violated']}"
+    )
+
+
+def _control(run: Run) -> str:
+    return f"{control.said(run.config)}: {len(run.results['changes']) - 1} changes"
+
+
+def _conformance(run: Run) -> str:
+    return ", ".join(f"{number} {verdict}" for verdict, number in run.results["verdicts"].items())
+
+
+def _bench(run: Run) -> str:
+    what = run.config["what"]
+    return (
+        f"profile of {run.config['model']['source']}"
+        if what == "profile"
+        else "scores, sampling and training"
+        if what == "all"
+        else what
+    )
+
+
+KINDS = {
+    "profile": Kind("Language models", _profile, profile.of_run),
+    "train": Kind("Training", _train, dynamics.of_run),
+    "dynamics": Kind("Training", lambda run: f"{len(run.results)} training runs: {_held(run)}", dynamics.of_dynamics),
+    "mechanisms": Kind("What heads do", _mechanisms, mechanisms.of_run),
+    "generalise": Kind("Beyond the length of training", _generalise, generalise.of_run),
+    "theory": Kind("Theory", _theory, theory.of_run),
+    "canonical": Kind("Canonical tasks", _held, canonical.of_run),
+    "control": Kind("Planes and heads changed", _control, control.of_run),
+    "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),
+    "bench": Kind("Checks and costs", _bench, upkeep.of_bench),
+}
+"""Commands, in the order in which their runs stand on a page."""
