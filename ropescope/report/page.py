@@ -20,7 +20,7 @@ from typing import Any
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
-from ..runs import Run, find_runs, write_whole
+from ..runs import Run, find_runs, new_folder, write_whole
 from . import playground
 from .charts import Figure
 from .claims.rules import Claim
@@ -43,6 +43,7 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
     """Write the page of all runs in the folders; a ValueError in one sentence if one of them cannot be shown."""
     if out.is_dir():
         raise ValueError(f"--out {out} is a folder: give the name of a file, as in {out / 'page.html'}")
+    new_folder(out.parent)
     runs = sorted(find_runs(folders), key=_place)
     names = [anchor(run.name) for run in runs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
