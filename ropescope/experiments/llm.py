@@ -50,7 +50,7 @@ LEAST_SINGLE = 0.95
 
 @dataclass(frozen=True)
 class Settings:
-    """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`; the number is their seed."""
+    """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`; a run's number is its seed."""
 
     tasks: tuple[str, ...] = TASKS
     lengths: tuple[int, ...] = LENGTHS
@@ -223,11 +223,49 @@ def ask(chat: Chat, journal: Journal, asked: Sequence[Question], max_tokens: int
         yield question
 
 
+def plan(settings: Settings, chat: Chat) -> tuple[list[list[Question]], dict[str, list[int]]]:
+    """Questions in the order in which to ask them: those that screen a model, then all others task by task; and what is too long.
+
+    Too long are lengths of a task whose questions do not all fit into the context of a model that tells it.
+    """
+    fits = getattr(chat, "fits", None)
+    too_long: dict[str, list[int]] = defaultdict(list)
+    rest: dict[str, list[Question]] = {task: [] for task in settings.tasks}
+    for task, length in settings.cells():
+        cell = settings.cell(task, length)
+        if fits is not None and not all(fits(question.text, settings.max_tokens) for question in cell):
+            too_long[task].append(length)
+        elif (task, length) != SCREENED:
+            rest[task] += cell
+    screened = [] if SCREENED[1] in too_long[SCREENED[0]] else settings.cell(*SCREENED)
+    return [screened, *rest.values()], {task: lengths for task, lengths in too_long.items() if lengths}
+
+
 # What it costs
 
 
+def check_prices(price_in: float | None, price_out: float | None) -> None:
+    """Both or none, and no less than nothing."""
+    if (price_in is None) != (price_out is None):
+        raise ValueError("--price-in and --price-out belong together: give both or none")
+    if price_in is not None and price_out is not None and not (0 <= price_in < float("inf") and 0 <= price_out < float("inf")):
+        raise ValueError("--price-in and --price-out must be prices of a million tokens, at least 0")
+
+
+def estimate_said(
+    total: int, left: Sequence[Question], max_tokens: int, price_in: float | None, price_out: float | None
+) -> str:
+    """The estimate for people, before anything is sent."""
+    cost = estimate(left, max_tokens, price_in, price_out)
+    price = "" if cost["cost_at_most"] is None else f", {cost['cost_at_most']:,.2f} at the prices given"
+    return (
+        f"{total:,} questions, {total - len(left):,} of them answered already; {len(left):,} to ask: about "
+        f"{cost['tokens_in']:,} tokens in, at most {cost['tokens_out_at_most']:,} out{price}"
+    )
+
+
 def estimate(asked: Sequence[Question], max_tokens: int, price_in: float | None, price_out: float | None) -> dict[str, Any]:
-    """Requests, tokens in (reckoned from the text, as tokenizers differ) and out (at most), and their price, per million tokens."""
+    """Requests, tokens in (reckoned from the text, as tokenizers differ) and out (at most), and what they cost."""
     tokens_in = sum(reckoned_tokens(question.text) for question in asked)
     tokens_out = len(asked) * max_tokens
     cost = None if price_in is None or price_out is None else (tokens_in * price_in + tokens_out * price_out) / 1e6
@@ -275,7 +313,7 @@ def cell_result(settings: Settings, answers: Mapping[str, Answer], task: str, le
 
 
 def screening(settings: Settings, answers: Mapping[str, Answer]) -> dict[str, Any] | None:
-    """Whether a model does the task at all: right on the letter task at length 16, with single tokens. None if not yet asked."""
+    """Whether a model does the task at all: right on the letter task at length 16, with single tokens. None if not asked."""
     task, length = SCREENED
     cell = cell_result(settings, answers, task, length)
     if cell is None:
@@ -299,6 +337,20 @@ def usage(answers: Mapping[str, Answer]) -> dict[str, Any]:
         return sum(counts) if counts else None
 
     return {"answers": len(answers), **{name: total(name) for name in ("tokens_in", "tokens_out", "reasoning")}}
+
+
+def results(settings: Settings, answers: Mapping[str, Answer], too_long: Mapping[str, list[int]]) -> dict[str, Any]:
+    """All that goes into the summary."""
+    found = accuracy(settings, answers)
+    return {
+        "screening": screening(settings, answers),
+        "accuracy": found,
+        "too_long": dict(too_long),
+        "with_length": with_length(found),
+        "claims": claims(found),
+        "paper": {"lengths": list(PAPER_LENGTHS), "accuracy": {model: dict(tasks) for model, tasks in PAPER.items()}},
+        "usage": usage(answers),
+    }
 
 
 def claims(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -373,6 +425,20 @@ def profile_beside(folder: Path, weights: Mapping[str, str] | None) -> dict[str,
         "layers": model["layers"],
         **{f"{score}_{half}": depth[score][key] for score in ("positional", "symbolic") for half, key in HALVES.items()},
     }
+
+
+def brief(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a model's results, what is needed to set it beside others."""
+    return {"model": name, **{key: found[key] for key in ("accuracy", "with_length", "profile", "screening")}}
+
+
+def run_beside(folder: Path) -> dict[str, Any]:
+    """Another model's results from its run folder; its profile must be among them."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        return brief(summary["config"]["model"]["source"], summary["results"])
+    except (OSError, ValueError, KeyError):
+        raise ValueError(f"--beside {folder} holds no run of `ropescope llm` with a profile: make one with --profile") from None
 
 
 HALVES = {"early": "first", "late": "second"}

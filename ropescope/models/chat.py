@@ -10,7 +10,6 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Any
 
 import torch
@@ -49,14 +48,12 @@ class LocalChat:
     def ids(self, question: str) -> list[int]:
         """The tokens of a question as the model reads it."""
         if not self.template:
-            ids: list[int] = self.tokenizer(question)["input_ids"]
-            return ids
+            return list(self.tokenizer(question)["input_ids"])
         said = [{"role": "user", "content": question}]
         # Some templates would write today's date, or have the model think first.
         settings = {"add_generation_prompt": True, "date_string": "1 Jan 2025", "enable_thinking": False}
         text = self.tokenizer.apply_chat_template(said, tokenize=False, **settings)
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def fits(self, question: str, max_tokens: int) -> bool:
         """Whether the model has room for a question and its answer."""
@@ -64,10 +61,9 @@ class LocalChat:
 
     @torch.inference_mode()
     def answers(self, questions: Sequence[str], max_tokens: int = 8) -> Iterator[Said]:
-        """Answers as they come, not in the order of the questions. A text that goes on without a template ends with its line."""
+        """Answers as they come, short questions first. Without a chat template an answer ends with its line."""
         read = [self.ids(question) for question in questions]
-        # The last token stays out, as there must be something left to read.
-        shared = commonprefix([ids[:-1] for ids in read]) if len(read) > 1 else []
+        shared = _beginning(read) if len(read) > 1 else []
         start = self._start(shared)
         by_size: dict[int, list[int]] = defaultdict(list)
         for number, ids in enumerate(read):
@@ -113,3 +109,10 @@ class LocalChat:
         length = next((at for at, token in enumerate(row) if token in ends), len(row))
         text = self.tokenizer.decode(row[:length], skip_special_tokens=True)
         return (text if self.template else text.partition("\n")[0]), length
+
+
+def _beginning(read: list[list[int]]) -> list[int]:
+    """The tokens with which all begin, short of the last token of each: there must be something left to read."""
+    first, last = min(read), max(read)  # what the outermost two share, all share
+    most = min(map(len, read)) - 1
+    return first[: next((at for at in range(most) if first[at] != last[at]), most)]

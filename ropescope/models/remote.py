@@ -1,7 +1,7 @@
 """Questions put to a chat model behind a server, through Inspect AI: any provider it knows, many requests at once.
 
-Keys are read from the environment by Inspect AI; nothing here takes, prints or keeps one. Requests that fail for a while
-(429, 500, a server that hangs or drops the line) are sent again after growing pauses; what will not get better ends the run in one
+Keys are read from the environment by Inspect AI; nothing here takes, prints or keeps one. Requests that fail for a while (429,
+500, a server that hangs or drops the line) are sent again after growing pauses; what will not get better ends the run in one
 sentence.
 """
 
@@ -14,7 +14,6 @@ import re
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 REFUSED = {

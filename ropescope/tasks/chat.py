@@ -1,6 +1,6 @@
-"""The number and letter tasks as questions to chat models (paper B, section 3.7): a rule, three examples, a sequence, one answer.
+"""The number and letter tasks as questions to chat models (paper B, section 3.7): a rule, three examples, a sequence.
 
-One hop unless asked otherwise: targets, then the query. More hops pass through a window of stops as in the trained models' tasks.
+One hop unless asked otherwise: targets, then the query. More hops pass through a window of stops, as in `multihop`.
 
 >>> print(questions("number", length=12, run=1, samples=1)[0].text)
 """
@@ -29,10 +29,10 @@ STOPS = 8
 ONE_HOP = {
     "number": "A list of letters ends with a number n. The answer is the letter n places to the left of the number: "
     "1 means the letter right before the number, 2 the one before that, and so on.",
-    "letter": "A list of letter-digit pairs ends with a pair of two letters. The answer is the only earlier pair that begins with "
-    "the second letter of the last pair.",
+    "letter": "A list of letter-digit pairs ends with a pair of two letters. The answer is the only earlier pair that "
+    "begins with the second letter of the last pair.",
 }
-ONLY = {"number": "Output only that letter and nothing else.", "letter": "Output only that pair and nothing else."}
+TOKEN = {"number": "letter", "letter": "pair"}
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def questions(task: str, length: int, run: int, samples: int, hops: int = 1) -> 
     length   size of the target window
     samples  how many; answers and their places are balanced over them
 
-    Targets of the number task are single letters, so answers are single characters; pairs of the letter task begin with any of 26
-    letters. Letters off the path repeat as chance has it, and in the letter task only the answer begins with its letter.
+    Targets of the number task are the letters a to z, those of the letter task begin with any of them. Letters off the path repeat
+    as chance has it, and in the letter task only the answer begins with its letter.
     """
     require_at_least("run", run, EXAMPLE_SEED + 1)
     require_at_least("samples", samples, 1)
@@ -87,8 +87,10 @@ def game(task: str, length: int, hops: int = 1) -> MultihopTask:
 def preamble(task: str, hops: int = 1) -> str:
     """What stands before the sequence, the same for all questions of a task: the rule and worked examples."""
     rule = ONE_HOP[task] if hops == 1 else RULES[task]
-    shown = _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)
-    return "\n\n".join((f"{rule} {ONLY[task]}", *(f"{_asked(items)} {answer}" for items, answer in shown), ""))
+    shown = [f"{_asked(items)} {answer}" for items, answer in _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)]
+    # Without these words between examples and question, small models answer the first example once more.
+    turn = f"Now your turn. Output only the {TOKEN[task]}, nothing else."
+    return "\n\n".join((rule, *shown, turn, ""))
 
 
 def is_right(question: Question, said: str) -> bool:
@@ -114,4 +116,6 @@ def _drawn(rule: MultihopTask, count: int, seed: int) -> list[tuple[list[str], s
     # Hop classes are of equal size; only the longest paths are asked.
     samples = rule.sample(count * rule.hops, seed)
     samples = samples[samples.hops == rule.hops]
-    return [(rule.decode(row), rule.decode([int(answer)])[0]) for row, answer in zip(samples.tokens, samples.answer, strict=True)]
+    return [
+        (rule.decode(row), rule.decode([int(answer)])[0]) for row, answer in zip(samples.tokens, samples.answer, strict=True)
+    ]
