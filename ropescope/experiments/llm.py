@@ -50,7 +50,7 @@ LEAST_SINGLE = 0.95
 
 @dataclass(frozen=True)
 class Settings:
-    """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`; a run's number is its seed."""
+    """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`: the number is the seed."""
 
     tasks: tuple[str, ...] = TASKS
     lengths: tuple[int, ...] = LENGTHS
@@ -224,7 +224,7 @@ def ask(chat: Chat, journal: Journal, asked: Sequence[Question], max_tokens: int
 
 
 def plan(settings: Settings, chat: Chat) -> tuple[list[list[Question]], dict[str, list[int]]]:
-    """Questions in the order in which to ask them: those that screen a model, then all others task by task; and what is too long.
+    """Questions in the order in which to ask them: those that screen a model, then all others by task; what is too long.
 
     Too long are lengths of a task whose questions do not all fit into the context of a model that tells it.
     """

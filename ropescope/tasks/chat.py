@@ -59,8 +59,8 @@ def questions(task: str, length: int, run: int, samples: int, hops: int = 1) -> 
     length   size of the target window
     samples  how many; answers and their places are balanced over them
 
-    Targets of the number task are the letters a to z, those of the letter task begin with any of them. Letters off the path repeat
-    as chance has it, and in the letter task only the answer begins with its letter.
+    Targets of the number task are the letters a to z, those of the letter task begin with any of them. Letters off the path
+    repeat as chance has it, and in the letter task only the answer begins with its letter.
     """
     require_at_least("run", run, EXAMPLE_SEED + 1)
     require_at_least("samples", samples, 1)
