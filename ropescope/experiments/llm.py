@@ -50,7 +50,7 @@ LEAST_SINGLE = 0.95
 
 @dataclass(frozen=True)
 class Settings:
-    """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`: the number is the seed."""
+    """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`, which is their seed."""
 
     tasks: tuple[str, ...] = TASKS
     lengths: tuple[int, ...] = LENGTHS

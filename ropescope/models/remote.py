@@ -25,6 +25,9 @@ REFUSED = {
 }
 
 
+EFFORTS = ("none", "minimal", "low", "medium", "high")
+
+
 @dataclass(frozen=True)
 class Said:
     """An answer: which question it belongs to, its text, and the tokens that the server counted."""
@@ -61,6 +64,8 @@ class RemoteChat:
         for name, value, least in (("concurrency", concurrency, 1), ("retries", retries, 0), ("timeout", timeout, 1)):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
+        if reasoning not in (None, *EFFORTS):
+            raise ValueError(f"reasoning must be one of {', '.join(EFFORTS)}, not {reasoning!r}")
         if base_url is not None:
             _require_server(base_url)
         try:
@@ -70,18 +75,19 @@ class RemoteChat:
         logging.getLogger("inspect_ai").addHandler(logging.NullHandler())  # what matters is said in one sentence
         self.name = model
         self.concurrency = concurrency
-        self._options = {
-            "temperature": 0.0,
-            "max_connections": concurrency,
-            "max_retries": retries,
-            "attempt_timeout": timeout,
-            "reasoning_effort": reasoning,
-        }
+        self._config = GenerateConfig(
+            temperature=0.0,
+            max_connections=concurrency,
+            max_retries=retries,
+            attempt_timeout=timeout,
+            reasoning_effort=reasoning,  # type: ignore[arg-type]
+        )
+        # Other servers that speak OpenAI's language know its older interface.
+        options = {"responses_api": False} if base_url is not None and model.startswith("openai/") else {}
         try:
-            self._config = GenerateConfig(**self._options)
-            self._model = get_model(model, config=self._config, base_url=base_url, memoize=False)
+            self._model = get_model(model, config=self._config, base_url=base_url, memoize=False, **options)
         except Exception as error:  # each provider's package has errors of its own
-            raise ValueError(f"{model} cannot be reached: {_sentence(error)}") from None
+            raise ValueError(f"{model} cannot be asked: {_sentence(error)}") from None
 
     def answers(self, questions: Sequence[str], max_tokens: int) -> Iterator[Said]:
         """Answers as they come. When something goes wrong, those under way are waited for and handed over before it is said."""
@@ -164,7 +170,7 @@ def _why(error: Exception) -> str:
 
 
 def _sentence(error: BaseException) -> str:
-    text = str(getattr(error, "message", None) or error) or type(error).__name__
-    text = re.sub(r"\[/?[a-z ]*\]", "", text)  # Inspect AI writes for a terminal
+    text = str(getattr(error, "provider_message", None) or getattr(error, "message", None) or error) or type(error).__name__
+    text = re.sub(r"\[/?[a-z ]*\]|ERROR: ", "", text)  # Inspect AI writes for a terminal
     text = redacted(" ".join(text.split()))
     return text if len(text) < 300 else text[:300] + "…"
