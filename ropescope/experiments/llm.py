@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -94,6 +94,7 @@ class Answer:
     reasoning: int | None = None
 
 
+@runtime_checkable
 class Chat(Protocol):
     """Somebody who answers."""
 
@@ -144,7 +145,7 @@ class Journal:
             self._file.close()
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,7 +1,7 @@
 """The number and letter tasks for Inspect AI: `inspect eval ropescope/letter_one_hop --model PROVIDER/NAME -T samples=20`.
 
-The questions are those of `ropescope llm`. Accuracy is given over all samples and by length of the target window, beside the share
-of answers that are single tokens.
+The questions are those of `ropescope llm`. Accuracy is given over all samples and by length of the target window, beside the
+share of answers that are single tokens.
 """
 
 from __future__ import annotations
