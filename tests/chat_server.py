@@ -47,7 +47,7 @@ def serving(folder: Path, log: Path):
 
 
 class Door(ThreadingHTTPServer):
-    """Hands requests on to a server and writes down all of them, unless told to fail.
+    """Hands requests on to a server of one model, by whatever name it was asked for, and writes down all of them.
 
     `faults` says what happens to the next requests, in turn: a status, "hang", "drop", or None for a good answer.
     `received` holds the questions as they came, `answered` those that got an answer, with it.
@@ -55,9 +55,9 @@ class Door(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, upstream: str | None):
+    def __init__(self, upstream: str | None, model: str = ""):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = upstream
+        self.upstream, self.model = upstream, model
         self.faults: list = []
         self.always: int | None = None
         self.received: list[str] = []
@@ -97,6 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
             said = json.dumps({"error": {"message": f"no: {self.headers['Authorization']}", "type": "x", "code": str(fault)}})
             self._reply(fault, said.encode())
             return
+        body = json.dumps(json.loads(body) | {"model": door.model}).encode()
         request = urllib.request.Request(f"{door.upstream}{self.path}", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as reply:
             content = reply.read()

@@ -262,7 +262,7 @@ def test_paper_b_bears_out_its_own_claims():
         table = {
             task: {str(n): {"mean": x} for n, x in zip(experiment.PAPER_LENGTHS, tasks[task], strict=True)} for task in tasks
         }
-        assert all(claim["holds"] for claim in experiment.claims(table)), model
+        assert all(claim["holds"] for claim in experiment.claims(table, True)), model
     assert experiment.PAPER["GPT 5.4"]["letter"][experiment.PAPER_LENGTHS.index(300)] == 0.40
     assert experiment.PAPER["Claude Sonnet 3.7"]["number"][0] == 0.40
 
@@ -301,7 +301,7 @@ def upstream(tmp_path_factory):
 @pytest.fixture
 def door(upstream, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    opened = Door(upstream)
+    opened = Door(upstream, str(real.folder("smollm2-135m")))
     yield opened
     opened.shutdown()
     opened.server_close()
@@ -342,7 +342,7 @@ def assert_no_key(folder: Path, *texts: str) -> None:
 @pytest.fixture(scope="module")
 def killed(upstream, tmp_path_factory):
     """A grid on a server that fails as servers do, its client killed in the middle of it, and run again to the end."""
-    out, door = tmp_path_factory.mktemp("grid") / "out", Door(upstream)
+    out, door = tmp_path_factory.mktemp("grid") / "out", Door(upstream, str(real.folder("smollm2-135m")))
     door.faults = [None, 429, 500, None, "drop", 503, None]
     start = "import sys; from ropescope.cli import main; sys.argv = ['ropescope', *sys.argv[1:]]; main()"
     arguments = command(door.url, out, "--yes", "--anyway", "--concurrency", "2", "--timeout", "20")
@@ -437,13 +437,12 @@ def test_a_model_that_fails_the_screening_is_not_asked_the_rest(door, tmp_path, 
     assert results["accuracy"]["number"] == {}
 
 
-def test_ctrl_c_keeps_what_was_under_way(door, tmp_path):
+def test_ctrl_c_keeps_what_was_under_way(door):
     """As asyncio sees it: the first Ctrl-C while two requests are under way."""
     chat_model, said = RemoteChat("openai/smollm2", door.url, concurrency=2), []
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        for one in chat_model.answers(list(QUESTIONS), 4):
-            said.append(one)  # noqa: PERF402
+        said.extend(chat_model.answers(list(QUESTIONS), 4))
     assert len(said) == len(door.answered) == len(door.received) < 16
 
 
@@ -453,7 +452,7 @@ def test_inspect_ai_evaluates_the_same_questions(door, tmp_path):
 
     from ropescope.experiments.llm_tasks import letter_one_hop  # noqa: PLC0415
 
-    model = get_model("openai/smollm2", base_url=door.url, responses_api=False, memoize=False)
+    model = get_model("openai-api/openai/smollm2", base_url=door.url, memoize=False)
     task = letter_one_hop(lengths=[12], runs=2, samples=1)
     (log,) = evaluate(task, model=model, log_dir=str(tmp_path), display="none")
     assert log.status == "success", log.error
@@ -503,9 +502,7 @@ def test_refusals_are_one_sentence(closed_door, tmp_path, status, says):
 
 def test_a_server_that_stays_broken_ends_the_run_and_answers_are_kept(door, tmp_path):
     door.faults = [None] + [500] * 40
-    with pytest.raises(
-        ValueError, match="fails again and again .*; answers so far are kept, run the same command again"
-    ) as said:
+    with pytest.raises(ValueError, match=r"fails again and again .*; answers so far are kept, run") as said:
         here(door.url, tmp_path / "out", yes=True, concurrency=1, retries=0)
     assert len(journal_lines(tmp_path / "out")) == 1
     assert_no_key(tmp_path, str(said.value))

@@ -342,20 +342,20 @@ def usage(answers: Mapping[str, Answer]) -> dict[str, Any]:
 
 def results(settings: Settings, answers: Mapping[str, Answer], too_long: Mapping[str, list[int]]) -> dict[str, Any]:
     """All that goes into the summary."""
-    found = accuracy(settings, answers)
+    found, screened = accuracy(settings, answers), screening(settings, answers)
     return {
-        "screening": screening(settings, answers),
+        "screening": screened,
         "accuracy": found,
         "too_long": dict(too_long),
         "with_length": with_length(found),
-        "claims": claims(found),
+        "claims": claims(found, screened is not None and screened["passed"]),
         "paper": {"lengths": list(PAPER_LENGTHS), "accuracy": {model: dict(tasks) for model, tasks in PAPER.items()}},
         "usage": usage(answers),
     }
 
 
-def claims(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What paper B says of its three models, with their range, beside the model measured."""
+def claims(found: Mapping[str, Mapping[str, Any]], screened: bool) -> list[dict[str, Any]]:
+    """What paper B says of its three models, beside the model measured. One that fails the screening says nothing."""
 
     def ours(task: str, first: int, last: int) -> dict[int, float]:
         return {int(n): cell["mean"] for n, cell in found.get(task, {}).items() if first <= int(n) <= last}
@@ -388,7 +388,7 @@ def claims(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
             "claim": claim,
             "paper": f"{kind} {paper:.2f}",
             "ours": None if value is None else f"{kind} {value:.2f}",
-            "holds": None if value is None else _holds(value, rule),
+            "holds": _holds(value, rule) if screened and value is not None else None,
         }
         for claim, kind, paper, value, rule in rows
     ]

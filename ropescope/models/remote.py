@@ -82,10 +82,11 @@ class RemoteChat:
             attempt_timeout=timeout,
             reasoning_effort=reasoning,  # type: ignore[arg-type]
         )
-        # Other servers that speak OpenAI's language know its older interface.
-        options = {"responses_api": False} if base_url is not None and model.startswith("openai/") else {}
+        provider, _, rest = model.partition("/")
+        # Other servers that speak OpenAI's language know its older words for things, with which this provider asks.
+        asked = f"openai-api/openai/{rest}" if provider == "openai" and base_url is not None else model
         try:
-            self._model = get_model(model, config=self._config, base_url=base_url, memoize=False, **options)
+            self._model = get_model(asked, config=self._config, base_url=base_url, memoize=False)
         except Exception as error:  # each provider's package has errors of its own
             raise ValueError(f"{model} cannot be asked: {_sentence(error)}") from None
 
