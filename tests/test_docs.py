@@ -297,6 +297,22 @@ def control_text_rows() -> list[str]:
     return rows
 
 
+def llm_rows() -> list[str]:
+    rows = []
+    for path in sorted((ROOT / "results").glob("llm-*/summary.json")):
+        summary = json.loads(path.read_text())
+        config, found = summary["config"], summary["results"]
+        curves = [
+            ", ".join(f"{cells[n]['mean']:.2f}" if (n := str(length)) in cells else "-" for length in (12, 32, 100, 300))
+            for cells in (found["accuracy"]["number"], found["accuracy"]["letter"])
+        ]
+        late = f"{found['profile']['symbolic_late']:.2f}" if "profile" in found else "-"
+        screened = f"{found['screening']['accuracy']:.2f} | {found['screening']['single']:.2f}"
+        sizes = f"{config['samples']} × {config['runs']}"
+        rows.append(f"| {config['model']['source']} | {sizes} | {screened} | {curves[0]} | {curves[1]} | {late} |")
+    return rows
+
+
 TABLES = [
     *(
         ("docs/real-models.md", rows, ())
@@ -314,6 +330,7 @@ TABLES = [
     ),
     ("docs/control.md", control_rows, ()),
     ("docs/control.md", control_text_rows, ()),
+    ("docs/llm.md", llm_rows, ()),
 ]
 
 

@@ -610,6 +610,25 @@ def test_the_command_on_a_local_model(tmp_path):
         cli.llm(model, out=out, **(options | {"samples": 3}))
 
 
+@pytest.mark.parametrize("folder", sorted((ROOT / "results").glob("llm-*")), ids=lambda path: path.name)
+def test_recorded_numbers_follow_from_the_recorded_answers(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    config, said = summary["config"], {row["key"]: row["text"].strip() for row in journal_lines(folder)}
+    assert config["runs"] == 5
+    counted = 0
+    for task, cells in summary["results"]["accuracy"].items():
+        for length, cell in cells.items():
+            runs = []
+            for number in range(1, 6):
+                asked = chat.questions(task, int(length), number, config["samples"])
+                runs.append(mean(said[q.key] == solved(task, q.text) for q in asked))
+                counted += len(asked)
+            assert cell["runs"] == pytest.approx(runs)
+            assert cell["mean"] == pytest.approx(mean(runs))
+            assert cell["std"] == pytest.approx(stdev(runs))
+    assert counted == len(said) == summary["results"]["usage"]["answers"]
+
+
 # Figures
 
 
