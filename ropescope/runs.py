@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers")
+PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers", "inspect_ai")
 """Those that are installed are named in every summary."""
 
 

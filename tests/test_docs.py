@@ -308,7 +308,7 @@ def llm_rows() -> list[str]:
         ]
         late = f"{found['profile']['symbolic_late']:.2f}" if "profile" in found else "-"
         screened = f"{found['screening']['accuracy']:.2f} | {found['screening']['single']:.2f}"
-        sizes = f"{config['samples']} × {config['runs']}"
+        sizes = f"{config['samples']} x {config['runs']}"
         rows.append(f"| {config['model']['source']} | {sizes} | {screened} | {curves[0]} | {curves[1]} | {late} |")
     return rows
 

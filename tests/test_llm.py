@@ -1,6 +1,7 @@
 """Chat models on the number and letter tasks: questions, journal, a real server with its faults, local models, figures."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -28,7 +29,10 @@ from ropescope.models.remote import RemoteChat, redacted, shown_url
 from ropescope.report import llm as figures
 from ropescope.tasks import chat
 
-pytestmark = pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated")  # tenacity, as Inspect AI calls it
+pytestmark = [  # of Inspect AI's making
+    pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject"),
+]
 
 ROOT = Path(__file__).parents[1]
 KEY = "sk-loopback-9f8e7d6c5b4a"
@@ -440,7 +444,13 @@ def test_a_model_that_fails_the_screening_is_not_asked_the_rest(door, tmp_path, 
 def test_ctrl_c_keeps_what_was_under_way(door):
     """As asyncio sees it: the first Ctrl-C while two requests are under way."""
     chat_model, said = RemoteChat("openai/smollm2", door.url, concurrency=2), []
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+    def press():
+        while len(door.received) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         said.extend(chat_model.answers(list(QUESTIONS), 4))
     assert len(said) == len(door.answered) == len(door.received) < 16

@@ -59,7 +59,6 @@ class LocalChat:
         """Whether the model has room for a question and its answer."""
         return self.context is None or len(self.ids(question)) + max_tokens <= self.context
 
-    @torch.inference_mode()
     def answers(self, questions: Sequence[str], max_tokens: int = 8) -> Iterator[Said]:
         """Answers as they come, short questions first. Without a chat template an answer ends with its line."""
         read = [self.ids(question) for question in questions]
@@ -76,6 +75,7 @@ class LocalChat:
                 for number, (text, tokens) in zip(group, said, strict=True):
                     yield Said(number, text, size, tokens)
 
+    @torch.inference_mode()
     def _start(self, shared: list[int]) -> Any:
         """Keys and values of what all questions begin with; None where the model keeps something else (recurrent layers)."""
         from transformers import DynamicCache  # noqa: PLC0415
@@ -85,6 +85,7 @@ class LocalChat:
         cache = self.model(torch.tensor([shared], device=self.model.device), use_cache=True).past_key_values
         return cache if type(cache) is DynamicCache and cache.get_seq_length() == len(shared) else None
 
+    @torch.inference_mode()
     def _said(self, group: list[list[int]], start: Any, max_tokens: int) -> list[tuple[str, int]]:
         ids = torch.tensor(group, device=self.model.device)
         options: dict[str, Any] = {"do_sample": False, "max_new_tokens": max_tokens, "pad_token_id": self._end()}
