@@ -25,7 +25,7 @@ from ropescope.experiments import llm as experiment
 from ropescope.experiments.llm import Answer, Journal, Settings
 from ropescope.models.chat import LocalChat
 from ropescope.models.load import load_model
-from ropescope.models.remote import RemoteChat, redacted, shown_url
+from ropescope.models.remote import RemoteChat, Said, redacted, shown_url
 from ropescope.report import llm as figures
 from ropescope.tasks import chat
 
@@ -192,7 +192,7 @@ class Oracle:
             self.asked.append(text)
             task = "letter" if "pairs" in text else "number"
             said = "I do not know" if self.wrong(number, text) else f" {solved(task, text)}\n"
-            yield type("Said", (), {"question": number, "text": said, "tokens_in": 100, "tokens_out": 2})()
+            yield Said(number, said, 100, 2)
 
 
 def measured(settings: Settings, oracle: Oracle, folder: Path) -> dict:

@@ -20,6 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..models.remote import Said
 from ..runs import write_whole
 from ..tasks.chat import LENGTHS, RUNS, TASKS, Question, is_right, is_single, preamble, questions
 from ..tasks.multihop import require_at_least
@@ -98,7 +99,7 @@ class Answer:
 class Chat(Protocol):
     """Somebody who answers."""
 
-    def answers(self, questions: Sequence[str], max_tokens: int) -> Iterable[Any]:
+    def answers(self, questions: Sequence[str], max_tokens: int) -> Iterable[Said]:
         """Answers in the order in which they come; each knows the number of its question."""
 
 
@@ -220,7 +221,7 @@ def ask(chat: Chat, journal: Journal, asked: Sequence[Question], max_tokens: int
         return
     for said in chat.answers([question.text for question in left], max_tokens):
         question = left[said.question]
-        journal.add(question, Answer(said.text, said.tokens_in, said.tokens_out, getattr(said, "reasoning", None)))
+        journal.add(question, Answer(said.text, said.tokens_in, said.tokens_out, said.reasoning))
         yield question
 
 

@@ -9,25 +9,15 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .load import Loaded
+from .remote import Said
 
 AT_ONCE = 8192
 """Tokens of questions read together."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """An answer: which question it belongs to, its text, and how many tokens went in and came out."""
-
-    question: int
-    text: str
-    tokens_in: int
-    tokens_out: int
 
 
 class LocalChat:

@@ -30,13 +30,13 @@ EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 @dataclass(frozen=True)
 class Said:
-    """An answer: which question it belongs to, its text, and the tokens that the server counted."""
+    """An answer: the number of its question, its text, and tokens in, out and of reasoning, where they were counted."""
 
     question: int
     text: str
-    tokens_in: int | None
-    tokens_out: int | None
-    reasoning: int | None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    reasoning: int | None = None
 
 
 class RemoteChat:
