@@ -932,6 +932,8 @@ def llm(
     grid = tuple(_whole_numbers("--lengths", lengths))
     settings = experiment.Settings(tuple(tasks.split(",")), grid, runs, samples, hops, max_tokens, seed)
     experiment.check_prices(price_in, price_out)
+    if beside and profile is None:
+        raise ValueError("--beside compares models by their heads, too: give this one's --profile")
     chat, about = _who_answers(model, base_url, concurrency, retries, timeout, reasoning)
     heads = None if profile is None else experiment.profile_beside(profile, about.get("weights"))
     others = [experiment.run_beside(path) for path in beside or []]
@@ -954,7 +956,7 @@ def llm(
                 break
         results = experiment.results(settings, journal.answers, too_long)
     results |= {"profile": heads} if heads else {}
-    if others and heads:
+    if others:
         results["beside"] = [experiment.brief(name, results), *others]
     sizes = f"{samples} questions x {runs} {'run' if runs == 1 else 'runs'} per length"
     files = figures.write_figures(results, name, f"{sizes}; {hops} {'hop' if hops == 1 else 'hops'}", folder)

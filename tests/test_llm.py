@@ -550,6 +550,7 @@ def test_no_key_no_server_no_such_provider(monkeypatch, tmp_path):
         ({"runs": 0}, "runs must be at least 1"),
         ({"seed": 0}, "seed must be at least 1"),
         ({"price_in": 1.0}, "belong together"),
+        ({"beside": [Path("somewhere")]}, "give this one's --profile"),
     ],
 )
 def test_bad_input(options, says, tmp_path):
