@@ -166,7 +166,8 @@ def _why(error: Exception) -> str:
     if last is not None:
         error = last.exception() or error
     status = getattr(error, "status_code", None)
-    what = REFUSED.get(status, "fails again and again") if isinstance(status, int) else "fails"
+    what = REFUSED.get(status) if isinstance(status, int) else None
+    what = what or ("fails again and again" if last is not None or status is not None else "fails")
     return f"the server {what} ({_sentence(error)}); answers so far are kept, run the same command again to go on"
 
 
