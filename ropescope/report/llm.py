@@ -19,6 +19,7 @@ PAPER_LOOKS = {
 }
 TICKS = (12, 16, 24, 32, 48, 64, 100, 150, 200, 300)
 UP = alt.Scale(domain=[-0.02, 1.03], nice=False)
+LOST = alt.Scale(domain=[-0.25, 1.03], nice=False)
 
 
 def write_figures(results: Mapping[str, Any], name: str, about: str, folder: Path) -> list[str]:
@@ -122,7 +123,8 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
         across = alt.X("length:Q", title="target window", axis=alt.Axis(values=list(TICKS), gridOpacity=0.5)).scale(
             type="log", nice=False
         )
-        up = alt.Y("mean:Q", title="accuracy" if number == 0 else None, axis=alt.Axis(format=".2f", gridOpacity=0.5))
+        # The whole scale: among models that hardly answer, differences are chance.
+        up = alt.Y("mean:Q", title="accuracy" if number == 0 else None, axis=alt.Axis(gridOpacity=0.5), scale=UP)
         base = alt.Chart(alt.InlineData(values=rows)).encode(
             across, up, color=colour, tooltip=["model:N", "length:Q", "mean:Q"]
         )
@@ -142,7 +144,7 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
         .mark_point(filled=True, size=110, opacity=1)
         .encode(
             alt.X("late:Q", title="median symbolic score, second half of the layers", scale=alt.Scale(domain=[0, 1])),
-            alt.Y("lost:Q", title="accuracy lost, shortest to longest", axis=alt.Axis(format=".2f", gridOpacity=0.5)),
+            alt.Y("lost:Q", title="accuracy lost, shortest to longest", axis=alt.Axis(gridOpacity=0.5), scale=LOST),
             color=colour,
             shape=shape,
             column=alt.Column("task:N", title=None, sort=tasks, header=alt.Header(labelExpr="datum.value + ' task'")),
