@@ -1041,6 +1041,148 @@ def weights(
     _table(["name", "model", "from", "precision", "licence", "note"], lines)
 
 
+@app.command(epilog="Example:  ropescope llm --model openai/gpt-5.4 --samples 20 --out out/gpt-5.4 --yes")
+def llm(
+    model: Annotated[str, typer.Option(help="PROVIDER/NAME as in Inspect AI, or local/ and a hub id, folder or GGUF file.")],
+    base_url: Annotated[str | None, typer.Option(help="Another server that speaks the provider's language.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/llm-NAME]")] = None,
+    tasks: Annotated[str, typer.Option(help="number, letter, or both.")] = "number,letter",
+    lengths: Annotated[str, typer.Option(help="Sizes of the target window.")] = "12,16,24,32,48,64,80,100,150,200,300",
+    runs: Annotated[int, typer.Option(help="Runs; the number of a run is its seed.")] = 5,
+    samples: Annotated[int, typer.Option(help="Questions per task, length and run.")] = 20,
+    hops: Annotated[int, typer.Option(help="Hops from the last token to the answer.")] = 1,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 8,
+    yes: Annotated[bool, typer.Option("--yes", help="Send what was reckoned. Without it nothing is sent to a server.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Measure a model that fails the screening all the same.")] = False,
+    price_in: Annotated[float | None, typer.Option(help="Price of a million tokens in, for the estimate.")] = None,
+    price_out: Annotated[float | None, typer.Option(help="Price of a million tokens out.")] = None,
+    concurrency: Annotated[int, typer.Option(help="Requests under way at any time.")] = 8,
+    retries: Annotated[int, typer.Option(help="How often a request is sent again, after growing pauses.")] = 6,
+    timeout: Annotated[int, typer.Option(help="Seconds after which a request is sent again.")] = 60,
+    reasoning: Annotated[
+        str | None, typer.Option(help="Effort of models that reason: none turns it off where it can be.  [default: not sent]")
+    ] = None,
+    profile: Annotated[Path | None, typer.Option(help="Run folder of ropescope profile of the same model.")] = None,
+    beside: Annotated[
+        list[Path] | None, typer.Option(help="Run folder of ropescope llm of another model, with its profile; repeat it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(callback=_checked_seed, help="Number of the first run.")] = 1,
+) -> None:
+    """Accuracy of a chat model on the number and letter tasks over length, beside paper B's. Run it again to go on.
+
+    Keys are read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) and never kept.
+    """
+    from . import runs as folders
+    from .experiments import llm as experiment
+    from .report import llm as figures
+
+    grid = tuple(_whole_numbers("--lengths", lengths))
+    settings = experiment.Settings(tuple(tasks.split(",")), grid, runs, samples, hops, max_tokens, seed)
+    experiment.check_prices(price_in, price_out)
+    if beside and profile is None:
+        raise ValueError("--beside compares models by their heads, too: give this one's --profile")
+    chat, about = _who_answers(model, base_url, concurrency, retries, timeout, reasoning)
+    heads = None if profile is None else experiment.profile_beside(profile, about.get("weights"))
+    others = [experiment.run_beside(path) for path in beside or []]
+    name = about["source"]
+    folder = folders.new_folder(out or Path("out") / f"llm-{name.replace('/', '-')}")
+    with experiment.Journal(folder, experiment.shared_config(about, settings)) as journal:
+        parts, too_long = experiment.plan(settings, chat)
+        asked = [question for part in parts for question in part]
+        left = journal.missing(asked)
+        typer.echo(experiment.estimate_said(len(asked), left, max_tokens, price_in, price_out), err=True)
+        if left and not yes and not model.startswith("local/"):
+            typer.echo("nothing was sent: add --yes to go on", err=True)
+            return
+        for part in parts:
+            missing = len(journal.missing(part))
+            for _ in _progress(experiment.ask(chat, journal, part, max_tokens), missing, "answers"):
+                pass
+            result = experiment.screening(settings, journal.answers)
+            if not (anyway or result is None or result["passed"]):
+                break
+        results = experiment.results(settings, journal.answers, too_long)
+    results |= {"profile": heads} if heads else {}
+    if others:
+        results["beside"] = [experiment.brief(name, results), *others]
+    sizes = f"{samples} questions x {runs} {'run' if runs == 1 else 'runs'} per length"
+    files = figures.write_figures(results, name, f"{sizes}; {hops} {'hop' if hops == 1 else 'hops'}", folder)
+    config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
+    folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
+    _llm_report(results, name)
+    _look_at(folder, files)
+    if not (anyway or results["screening"] is None or results["screening"]["passed"]):
+        typer.echo(
+            "ropescope: the model fails the screening, so the rest was not asked: add --anyway to ask it all the same", err=True
+        )
+        raise typer.Exit(1)
+
+
+def _who_answers(
+    model: str, base_url: str | None, concurrency: int, retries: int, timeout: int, reasoning: str | None
+) -> tuple[Any, dict[str, Any]]:
+    """Somebody to ask, and what identifies them."""
+    provider, _, name = model.partition("/")
+    if not name:
+        raise ValueError(f"--model must be PROVIDER/NAME, as in openai/gpt-5.4 or local/weights/smollm2-135m, not {model!r}")
+    if provider == "local":
+        from .models.chat import LocalChat
+        from .models.load import load_model
+
+        if base_url is not None:
+            raise ValueError("--base-url is for servers: a local model has none")
+        loaded = load_model(name)
+        local = LocalChat(loaded)
+        return local, loaded.about | {"chat": local.template}
+    from .models.remote import RemoteChat, shown_url
+
+    remote = RemoteChat(model, base_url, concurrency, retries, timeout, reasoning)
+    where = {} if base_url is None else {"base_url": shown_url(base_url)}
+    return remote, {"source": model, **where, "reasoning": reasoning}
+
+
+def _llm_report(results: dict[str, Any], name: str) -> None:
+    from .experiments.llm import PAPER, PAPER_LENGTHS
+
+    accuracy = results["accuracy"]
+
+    def ours(cell: dict[str, Any] | None) -> str:
+        if cell is None:
+            return "-"
+        return f"{cell['mean']:.2f}" if cell["std"] is None else f"{cell['mean']:.2f} ± {cell['std']:.2f}"
+
+    def theirs(tasks: dict[str, tuple[float, ...]], n: int) -> str:
+        at = PAPER_LENGTHS.index(n) if n in PAPER_LENGTHS else None
+        return "-" if at is None else f"{tasks['number'][at]:.2f} / {tasks['letter'][at]:.2f}"
+
+    measured = sorted({int(n) for cells in accuracy.values() for n in cells})
+    _table(
+        ["target window", *(f"{name}, {task}" for task in accuracy), *(f"{paper}, number / letter" for paper in PAPER)],
+        [
+            [str(n), *(ours(cells.get(str(n))) for cells in accuracy.values()), *(theirs(tasks, n) for tasks in PAPER.values())]
+            for n in measured
+        ],
+    )
+    screened = results["screening"]
+    if screened is not None:
+        typer.echo(
+            f"screening: {screened['task']} at {screened['length']}: {screened['accuracy']:.2f} right (at least "
+            f"{screened['least_accuracy']:.2f}), {screened['single']:.2f} single tokens (at least "
+            f"{screened['least_single']:.2f}): "
+            f"{'passed' if screened['passed'] else 'failed'}"
+        )
+    for task, left_out in results["too_long"].items():
+        typer.echo(f"{task}: windows of {', '.join(map(str, left_out))} do not fit into the model's context and were left out")
+    used = results["usage"]
+    if used["reasoning"]:
+        typer.echo(f"the model reasoned ({used['reasoning']:,} tokens), which paper B turned off: try --reasoning none")
+    lines = [
+        [c["claim"], c["paper"], c["ours"] or "-", "-" if c["holds"] is None else "holds" if c["holds"] else "differs"]
+        for c in results["claims"]
+    ]
+    _table(["paper B says of its models", "theirs", "ours", "so it"], lines)
+
+
 def _look_at(folder: Path, files: list[str]) -> None:
     typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
 

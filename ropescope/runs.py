@@ -24,7 +24,7 @@ from safetensors.numpy import load, save
 if TYPE_CHECKING:
     import xarray as xr
 
-PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers")
+PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarray", "transformers", "inspect_ai")
 """Those that are installed are named in every summary."""
 
 

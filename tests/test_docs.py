@@ -297,6 +297,24 @@ def control_text_rows() -> list[str]:
     return rows
 
 
+def llm_rows() -> list[str]:
+    rows = []
+    for path in sorted((ROOT / "results").glob("llm-*/summary.json")):
+        summary = json.loads(path.read_text())
+        config, found = summary["config"], summary["results"]
+        curves = [
+            ", ".join(f"{cells[n]['mean']:.2f}" if (n := str(length)) in cells else "-" for length in (12, 32, 100, 300))
+            for cells in (found["accuracy"]["number"], found["accuracy"]["letter"])
+        ]
+        late = f"{found['profile']['symbolic_late']:.2f}" if "profile" in found else "-"
+        screened = f"{found['screening']['accuracy']:.2f} | {found['screening']['single']:.2f}"
+        sizes = f"{config['samples']} x {config['runs']}"
+        rows.append(f"| {config['model']['source']} | {sizes} | {screened} | {curves[0]} | {curves[1]} | {late} |")
+    short = [results("llm-gemma3-270m")["accuracy"]["number"][n] for n in ("12", "16")]
+    right, asked = (sum(cell[key] for cell in short) for key in ("right", "samples"))
+    return [*rows, f"right on {right} of {asked} lists of 12 and 16 letters, where a guess would be right on {asked / 26:.0f},"]
+
+
 TABLES = [
     *(
         ("docs/real-models.md", rows, ())
@@ -314,6 +332,7 @@ TABLES = [
     ),
     ("docs/control.md", control_rows, ()),
     ("docs/control.md", control_text_rows, ()),
+    ("docs/llm.md", llm_rows, ()),
 ]
 
 

@@ -1,0 +1,121 @@
+"""The number and letter tasks as questions to chat models (paper B, section 3.7): a rule, three examples, a sequence.
+
+One hop unless asked otherwise: targets, then the query. More hops pass through a window of stops, as in `multihop`.
+
+>>> print(questions("number", length=12, run=1, samples=1)[0].text)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from .letter import LetterTask
+from .multihop import MultihopTask, require_at_least
+from .number import NumberTask
+from .prompts import RULES
+
+TASKS = ("number", "letter")
+LENGTHS = (12, 16, 24, 32, 48, 64, 80, 100, 150, 200, 300)
+"""Sizes of the target window in paper B."""
+RUNS = 5
+
+EXAMPLES = 3
+EXAMPLE_LENGTH = 6
+EXAMPLE_SEED = 0
+"""Runs are numbered from 1 and their number is the seed, so no example comes from a run's draws."""
+STOPS = 8
+
+ONE_HOP = {
+    "number": "A list of letters ends with a number n. The answer is the letter n places to the left of the number: "
+    "1 means the letter right before the number, 2 the one before that, and so on.",
+    "letter": "A list of letter-digit pairs ends with a pair of two letters. The answer is the only earlier pair that "
+    "begins with the second letter of the last pair.",
+}
+TOKEN = {"number": "letter", "letter": "pair"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One prompt and its right answer. `key` is its place in the grid."""
+
+    task: str
+    length: int
+    run: int
+    sample: int
+    text: str
+    answer: str
+
+    @property
+    def key(self) -> str:
+        """Names the question within a grid."""
+        return f"{self.task}/{self.length}/{self.run}/{self.sample}"
+
+
+def questions(task: str, length: int, run: int, samples: int, hops: int = 1) -> list[Question]:
+    """All questions of one cell of the grid; the number of the run is the seed.
+
+    task     "number" or "letter"
+    length   size of the target window
+    samples  how many; answers and their places are balanced over them
+
+    Targets of the number task are the letters a to z, those of the letter task begin with any of them. Letters off the path
+    repeat as chance has it, and in the letter task only the answer begins with its letter.
+    """
+    require_at_least("run", run, EXAMPLE_SEED + 1)
+    require_at_least("samples", samples, 1)
+    rule = game(task, length, hops)
+    before = preamble(task, hops)
+    return [
+        Question(task, length, run, number, f"{before}{_asked(items)}", answer)
+        for number, (items, answer) in enumerate(_drawn(rule, samples, run))
+    ]
+
+
+def game(task: str, length: int, hops: int = 1) -> MultihopTask:
+    """The task behind the questions of one target window."""
+    require_at_least("length", length, 2)
+    require_at_least("hops", hops, 1)
+    stops = STOPS if hops > 1 else 0
+    if task == "number":
+        return NumberTask(targets=length, stops=stops, hops=hops, letters=26, integers=length + stops)
+    if task == "letter":
+        return LetterTask(targets=length, stops=stops, hops=hops, alphabet=26)
+    raise ValueError(f"task must be 'number' or 'letter', not {task!r}")
+
+
+def preamble(task: str, hops: int = 1) -> str:
+    """What stands before the sequence, the same for all questions of a task: the rule and worked examples."""
+    rule = ONE_HOP[task] if hops == 1 else RULES[task]
+    shown = [f"{_asked(items)} {answer}" for items, answer in _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)]
+    # Without these words between examples and question, small models answer the first example once more.
+    turn = f"Now your turn. Output only the {TOKEN[task]}, nothing else."
+    return "\n\n".join((rule, *shown, turn, ""))
+
+
+def is_right(question: Question, said: str) -> bool:
+    """Exact match, but for white space around it."""
+    return said.strip() == question.answer
+
+
+def is_single(question: Question, said: str, hops: int = 1) -> bool:
+    """Whether what was said is one token of the task, right or wrong, and nothing more."""
+    return said.strip() in _names(question.task, question.length, hops)
+
+
+@cache
+def _names(task: str, length: int, hops: int) -> frozenset[str]:
+    return frozenset(game(task, length, hops).vocabulary)
+
+
+def _asked(items: list[str]) -> str:
+    return f"List: {' '.join(items)}\nAnswer:"
+
+
+def _drawn(rule: MultihopTask, count: int, seed: int) -> list[tuple[list[str], str]]:
+    # Hop classes are of equal size; only the longest paths are asked.
+    samples = rule.sample(count * rule.hops, seed)
+    samples = samples[samples.hops == rule.hops]
+    return [
+        (rule.decode(row), rule.decode([int(answer)])[0]) for row, answer in zip(samples.tokens, samples.answer, strict=True)
+    ]
