@@ -190,7 +190,7 @@
     picker.querySelector("[data-pick=head]").value = head;
     picker.querySelector("output").textContent = choice.said[name] ?? "no scores";
     for (const word of section.querySelectorAll("[data-head]")) word.textContent = name;
-    await Promise.all([...section.querySelectorAll("figure")].map(follow));
+    await Promise.all([...section.querySelectorAll(".figures figure")].map(follow));
   }
 
   async function fillPicker(section) {
@@ -218,7 +218,7 @@
     const section = film.closest(".run");
     const [button, slider, said] = [film.querySelector("button"), film.querySelector("input"), film.querySelector("output")];
     const last = Number(slider.max);
-    const figures = [...section.querySelectorAll("figure")].filter((one) => ["film", "accuracy"].includes(one.dataset.chart));
+    const figures = [...section.querySelectorAll(".figures figure")].filter((one) => ["film", "accuracy"].includes(one.dataset.chart));
     let steps = null;
     let playing = null;
 
@@ -395,7 +395,7 @@
   });
   darkness.addEventListener("change", theme);
   theme();
-  for (const figure of document.querySelectorAll("figure")) watcher.observe(figure);
+  for (const figure of document.querySelectorAll(".figures figure")) watcher.observe(figure);
 
   /** A link to a run or a chart opens what it is folded into. */
   async function visit() {
