@@ -1105,8 +1105,7 @@ def llm(
     results |= {"profile": heads} if heads else {}
     if others:
         results["beside"] = [experiment.brief(name, results), *others]
-    sizes = f"{samples} questions x {runs} {'run' if runs == 1 else 'runs'} per length"
-    files = figures.write_figures(results, name, f"{sizes}; {hops} {'hop' if hops == 1 else 'hops'}", folder)
+    files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
     config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
     folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
     _llm_report(results, name)

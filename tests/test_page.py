@@ -283,6 +283,7 @@ KINDS = [
     "bench-profile",
     "dynamics",
     "generalise-letter",
+    "llm-gemma3-270m",
 ]
 
 

@@ -474,6 +474,15 @@ def test_chat_models_asked_something_else_are_not_judged():
         assert CASES["B-6-number-32"].row(runs).verdict == "not run"
 
 
+def test_models_that_fail_the_screening_say_nothing_of_the_others():
+    """One that answers nothing right has number below 0.5 too."""
+    nothing = {"Nobody": [(0.0,) * len(LENGTHS)] * 2}
+    for claim in ("B-6-letter-above-number", "B-6-number-32", "B-6-number-100", "B-6-letter-100"):
+        assert CASES[claim].row(asked(nothing)).verdict == "not run"
+        assert CASES[claim].row(asked(PAPER | nothing)).verdict == "reproduced"
+    assert CASES["B-6-screening"].row(asked(nothing)).verdict == "not"
+
+
 # Words
 
 

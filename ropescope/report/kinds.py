@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..runs import Run, read_trajectory
-from . import canonical, control, dynamics, generalise, mechanisms, profile, theory, upkeep
+from . import canonical, control, dynamics, generalise, llm, mechanisms, profile, theory, upkeep
 from .charts import Figure
 
 
@@ -139,6 +139,15 @@ def _bench(run: Run) -> str:
     )
 
 
+def _llm(run: Run) -> str:
+    found = run.results.get("screening")
+    if not found:
+        return f"{run.config['model']['source']} on the number and letter tasks"
+    passed = "passes" if found["passed"] else "fails"
+    name, at = run.config["model"]["source"], f"{found['accuracy']:.2f} on the {found['task']} task at length {found['length']}"
+    return f"{name} {passed} the screening: {at}, {found['single']:.0%} of answers a single token"
+
+
 KINDS = {
     "profile": Kind("Language models", _profile, profile.of_run),
     "train": Kind("Training", _train, dynamics.of_run),
@@ -148,6 +157,7 @@ KINDS = {
     "theory": Kind("Theory", _theory, theory.of_run),
     "canonical": Kind("Canonical tasks", _held, canonical.of_run),
     "control": Kind("Planes and heads changed", _control, control.of_run),
+    "llm": Kind("Chat models", _llm, llm.of_run),
     "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),
     "bench": Kind("Checks and costs", _bench, upkeep.of_bench),
 }

@@ -9,7 +9,8 @@ from typing import Any
 import altair as alt
 
 from ..experiments.llm import LEAST_RIGHT, PAPER, PAPER_LENGTHS, SCREENED
-from .charts import COLOURS, Chart, write_chart
+from ..runs import Run
+from .charts import COLOURS, Chart, Figure, write_chart
 
 TASK_COLOURS = {"number": COLOURS["positional"], "letter": COLOURS["symbolic"]}
 PAPER_LOOKS = {
@@ -20,6 +21,25 @@ PAPER_LOOKS = {
 TICKS = (12, 16, 24, 32, 48, 64, 100, 150, 200, 300)
 UP = alt.Scale(domain=[-0.02, 1.03], nice=False)
 LOST = alt.Scale(domain=[-0.25, 1.03], nice=False)
+
+
+def said(config: Mapping[str, Any]) -> str:
+    """How much was asked, in a line."""
+    runs, hops = config["runs"], config["hops"]
+    many = f"{config['samples']} questions x {runs} {'run' if runs == 1 else 'runs'} per length"
+    return f"{many}; {hops} {'hop' if hops == 1 else 'hops'}"
+
+
+def of_run(run: Run) -> dict[str, Figure]:
+    """The figures of a run folder of `ropescope llm`."""
+    chart = accuracy_figure(run.results["accuracy"], run.config["model"]["source"], said(run.config))
+    figures = {
+        "accuracy": Figure(chart, "Bold: this model, with a standard deviation over runs; pale: paper B's three models.")
+    }
+    if run.results.get("beside"):
+        reading = "Left: accuracy over length, a line for each model; right: what is lost, against how symbolic late heads are."
+        figures["beside"] = Figure(beside_figure(run.results["beside"]), reading)
+    return figures
 
 
 def write_figures(results: Mapping[str, Any], name: str, about: str, folder: Path) -> list[str]:

@@ -39,6 +39,10 @@ VERDICTS = {
 """What a row of the scoreboard may say, with a sign that needs no colour."""
 
 
+HOLDS = {True: ("\N{CHECK MARK}", "holds"), False: ("\N{BALLOT X}", "differs"), None: ("\N{EN DASH}", "untold")}
+"""Whether a statement of a paper holds of one run; None where that run cannot tell."""
+
+
 def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope report") -> Path:
     """Write the page of all runs in the folders; a ValueError in one sentence if one of them cannot be shown."""
     if out.is_dir():
@@ -201,7 +205,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f"<th scope='col'>{titles[key]}</th>" for key in columns)
     lines = []
     for claim in claims:
-        sign, word = ("\N{CHECK MARK}", "holds") if claim["holds"] else ("\N{BALLOT X}", "differs")
+        sign, word = HOLDS[claim["holds"]]
         cells = "".join(f"<td dir='auto'>{escape(str(claim.get(key, '')))}</td>" for key in columns)
         lines.append(f"<tr>{cells}<td class='{word}'>{sign} {word}</td></tr>")
     table = f"<table><thead><tr>{head}<th scope='col'>So it</th></tr></thead><tbody>{''.join(lines)}</tbody></table>"
@@ -275,4 +279,8 @@ def _scoreboard(runs: Sequence[Run]) -> list[Claim]:
 def _playground(run: Run) -> str:
     """What can be tried out with the prompts and heads that a run kept."""
     data = run.read("playground.json")
-    return playground.fragment(data, anchor(run.name)) if data else ""
+    if not data:
+        return ""
+    name = anchor(run.name)
+    inner = playground.fragment(data, name)
+    return f'<div class="try" id="{name}-playground"><h3>Playground: move tokens, and watch attention</h3>{inner}</div>'

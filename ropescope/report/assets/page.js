@@ -209,7 +209,9 @@
         const next = (all.indexOf(now()) + Number(button.dataset.step) + all.length) % all.length;
         pick(section, all[next]);
       });
-    await show(section, picks.get(section) ?? choice.first);
+    const first = picks.get(section) ?? choice.first;
+    await show(section, first);
+    if (first) pick(section, first); // for a playground of the run
   }
 
   // ---- The film of a training run.

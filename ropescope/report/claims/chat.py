@@ -20,17 +20,28 @@ def answers(runs: Runs) -> Iterator[tuple[Run, str, Curve, Curve]]:
             yield run, str(run.config["model"]["source"]), number, letter
 
 
-def _asked(runs: Runs, holds: Callable[[Curve, Curve], bool | None], say: Callable[[Curve, Curve], str]) -> Found:
+def _passed(run: Run, letter: Curve) -> bool:
+    """Whether the model passed the screening: what is said of chat models is said of those that did."""
+    return bool(run.results.get("screening", {}).get("passed", letter.get(16, 1) >= ENOUGH))
+
+
+def _asked(
+    runs: Runs, holds: Callable[[Curve, Curve], bool | None], say: Callable[[Curve, Curve], str], screened: bool = True
+) -> Found:
     """The verdict over chat models; those not asked at the lengths in question (None) do not count."""
-    verdicts, said, last = [], [], None
+    verdicts, said, last, failed = [], [], None, 0
     for run, name, number, letter in answers(runs):
+        if screened and not _passed(run, letter):
+            failed += 1
+            continue
         found = holds(number, letter)
         if found is not None:
             verdicts.append(found)
             said.append(f"{name} {say(number, letter)}")
             last = run
     if last is None:
-        raise NotRunError("no chat model was asked both tasks at these lengths")
+        also = f"; {failed} failed the screening" if failed else ""
+        raise NotRunError(f"no chat model that passed the screening was asked both tasks at these lengths{also}")
     return Found("; ".join(said), every(verdicts), last, "accuracy")
 
 
@@ -38,7 +49,9 @@ def _from(curve: Curve, length: int) -> list[float]:
     return [value for n, value in sorted(curve.items()) if n >= length]
 
 
-MODELS = "In every chat model asked; partly if in some. Models other than the paper's may have been asked."
+MODELS = "In every chat model asked that passed the screening; partly if in some. They may be other models than the paper's."
+ENOUGH = 0.85
+"""Accuracy on the letter task at length 16 that the screening asks for."""
 
 
 @claim("B-6-letter-above-number", "B", "section 3.7, appendix H", "letter above number in three models", MODELS)
@@ -81,10 +94,15 @@ def letter_100(runs: Runs) -> Found:
     return _asked(runs, lambda _, letter: letter[100] > 0.65 if 100 in letter else None, lambda _, letter: f"{letter[100]:.2f}")
 
 
-@claim("B-6-screening", "B", "appendix H", "0.89 to 0.98 in three models", MODELS)
+@claim("B-6-screening", "B", "appendix H", "0.89 to 0.98 in three models", "In every chat model asked; partly if in some.")
 def screening(runs: Runs) -> Found:
     """Models are taken that reach 85 % on the letter task at length 16."""
-    return _asked(runs, lambda _, letter: letter[16] >= 0.85 if 16 in letter else None, lambda _, letter: f"{letter[16]:.2f}")
+    return _asked(
+        runs,
+        lambda _, letter: letter[16] >= ENOUGH if 16 in letter else None,
+        lambda _, letter: f"{letter[16]:.2f}",
+        screened=False,
+    )
 
 
 def _letters(name: str) -> str:
