@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
@@ -49,6 +50,10 @@ class LogitFactors:
 
     def diagonal(self) -> Float[Tensor, "*batch T"]:
         """The head's real logits `M[j, j]`, without the rest of `M`."""
+        return self._diagonal
+
+    @cached_property
+    def _diagonal(self) -> Float[Tensor, "*batch T"]:
         logits = (self.content * self.place).sum(-1)
         return self._finish(logits[..., None, :], self.bias, self.visible)[..., 0, :]
 
@@ -140,7 +145,7 @@ def _rows(x: Float[Tensor, "*batch T r"], which: Int[Tensor, " m"] | slice) -> F
 
 def _product(content: Float[Tensor, "*batch C r"], place: Float[Tensor, "*#batch P r"]) -> Float[Tensor, "*batch C P"]:
     if content.shape[-1] != 2:
-        return content @ place.mT
+        return content @ place.mT.contiguous()
     # Of one plane: two outer products, which general matrix products are slow at.
     (a, b), (x, y) = content.unbind(-1), place.unbind(-1)
     return (a[..., :, None] * x[..., None, :]).addcmul_(b[..., :, None], y[..., None, :])

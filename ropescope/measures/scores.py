@@ -66,10 +66,15 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
     if keys >= MANY_KEYS:
         scores = logits.new_empty(2, len(taus), len(logits))
         narrow = logits.amax((-2, -1)) - logits.amin((-2, -1)) < WIDEST_LOGITS
-        for as_weights in (True, False):
-            for some in (narrow == as_weights).nonzero()[:, 0].split(max(1, 4 * CHUNK // (keys * keys))):
-                if len(some):
+        step = max(1, 4 * CHUNK // (keys * keys))
+        for start in range(0, len(logits), step):
+            some = slice(start, start + step)
+            for as_weights in (True, False):
+                which = narrow[some] == as_weights
+                if which.all():
                     scores[..., some] = _squares(logits[some], log_total[some], taus, as_weights)
+                elif which.any():
+                    scores[..., some][..., which] = _squares(logits[some][which], log_total[some][which], taus, as_weights)
         return scores.clamp_(max=1)
     chunks: list[Tensor] = []
     items = max(1, CHUNK // (keys * keys))

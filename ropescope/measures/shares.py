@@ -43,7 +43,8 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
         centred = keys - keys.mean((-2, -1), keepdim=True)
         rows, columns = centred.mean(-1, keepdim=True), centred.mean(-2, keepdim=True)
         parts = torch.stack([_mean_square(part) for part in (rows, columns, centred.sub_(rows).sub_(columns))])
-        rounding = (keys.abs().amax((-2, -1)) * 8 * torch.finfo(keys.dtype).eps).square()
+        largest = torch.maximum(keys.amax((-2, -1)), -keys.amin((-2, -1)))
+        rounding = (largest * 8 * torch.finfo(keys.dtype).eps).square()
         constant = torch.tensor([0.5, 0.5, 0.0], dtype=keys.dtype, device=keys.device)[:, None]
         total = parts.sum(0)
         return torch.where(total > rounding, parts / total, constant)

@@ -378,7 +378,7 @@ def _door_controlled(door: Door, control: Control) -> Iterator[None]:
         arguments, rotary = stack.enter_context(_overhearing(door.model, set(door.modules)))
 
         def tables_of(module: nn.Module) -> Callable[[int], Mapping[str, Tensor]]:
-            return lambda tokens: _tables(module, tokens, arguments[module], rotary)
+            return lambda tokens: _tables(module, tokens, arguments[module], rotary, {})
 
         hands = {module: _LayerHand(own, tables_of(module), door.family) for module, own in changes.items()}
         stack.enter_context(connected(door.model))

@@ -147,7 +147,7 @@ def stopped_turns(turns: Complex[Tensor, "T F"], planes: Sequence[int]) -> Compl
 def _frequencies(turns: Complex[Tensor, "T F"]) -> list[float]:
     """Radians per token, from the first step; for reading and for plots, as `M` is made from the turns themselves."""
     step = turns[1] / turns[0] if len(turns) > 1 else torch.ones_like(turns[0])
-    return [float(x) for x in step.angle()]
+    return step.angle().tolist()  # type: ignore[no-any-return]
 
 
 class Door:
@@ -544,6 +544,7 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 def _listening(model: nn.Module, on_call: Callable[[_Call], None], modules: set[nn.Module]) -> Iterator[None]:
     """During it, `on_call` is told of each call of attention. For calls of `modules` it knows arguments and rotations too."""
     last: list[Tensor] = []
+    known: Known = {}
 
     def ear(call: _Call) -> None:
         if last and call.query is last[0]:  # differential attention brings two sets of values by the same weights
@@ -551,7 +552,7 @@ def _listening(model: nn.Module, on_call: Callable[[_Call], None], modules: set[
         last[:] = [call.query]
         if call.module in arguments:
             call.arguments = arguments[call.module]
-            call.tables = _tables(call.module, call.key.shape[-2], call.arguments, rotary)
+            call.tables = _tables(call.module, call.key.shape[-2], call.arguments, rotary, known)
         on_call(call)
 
     with _overhearing(model, modules) as (arguments, rotary), connected(model), _diverted(ear):
@@ -676,7 +677,11 @@ def _by_method(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _tables(module: nn.Module, tokens: int, arguments: Arguments, rotary: Mapping[str, Any]) -> dict[str, Tensor]:
+Known = dict[tuple[int, int], tuple[Tensor, Tensor, dict[str, Tensor]]]
+"""Cosines and sines seen before, kept so that no others can have their identities, to the rotations they may stand for."""
+
+
+def _tables(module: nn.Module, tokens: int, arguments: Arguments, rotary: Mapping[str, Any], known: Known) -> dict[str, Tensor]:
     """Rotations that the layer may have used, complex (T, F): from its arguments, from rotary modules, from its own buffers."""
     args, kwargs = arguments
     sources = {f"argument {n}": value for n, value in enumerate(args)} | {f"argument {n}": v for n, v in kwargs.items()}
@@ -694,16 +699,23 @@ def _tables(module: nn.Module, tokens: int, arguments: Arguments, rotary: Mappin
             cos, sin = value
             if not (cos.is_floating_point() and cos.shape == sin.shape):
                 continue
-            table = _per_token(torch.complex(cos.double(), sin.double()), tokens)
-            if table is None:
-                continue
-            half = table.shape[-1] // 2
-            if table.shape[-1] % 2 == 0 and torch.equal(table[:, :half], table[:, half:]):
-                tables[f"{name}, halves"] = table[:, :half]
-            if table.shape[-1] % 2 == 0 and torch.equal(table[:, ::2], table[:, 1::2]):
-                tables[f"{name}, pairs"] = table[:, ::2]
-            tables[f"{name}, whole"] = table
+            if (id(cos), id(sin)) not in known:
+                known[id(cos), id(sin)] = (cos, sin, _layouts(cos, sin, tokens))
+            tables |= {f"{name}, {layout}": table for layout, table in known[id(cos), id(sin)][2].items()}
     return tables
+
+
+def _layouts(cos: Tensor, sin: Tensor, tokens: int) -> dict[str, Tensor]:
+    """The rotations of a table, by how it may repeat them; none if it is not one of positions."""
+    table = _per_token(torch.complex(cos.double(), sin.double()), tokens)
+    if table is None:
+        return {}
+    layouts, half = {}, table.shape[-1] // 2
+    if table.shape[-1] % 2 == 0 and torch.equal(table[:, :half], table[:, half:]):
+        layouts["halves"] = table[:, :half]
+    if table.shape[-1] % 2 == 0 and torch.equal(table[:, ::2], table[:, 1::2]):
+        layouts["pairs"] = table[:, ::2]
+    return layouts | {"whole": table}
 
 
 def _per_token(x: Tensor, tokens: int) -> Tensor | None:
