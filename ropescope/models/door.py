@@ -147,7 +147,8 @@ def stopped_turns(turns: Complex[Tensor, "T F"], planes: Sequence[int]) -> Compl
 def _frequencies(turns: Complex[Tensor, "T F"]) -> list[float]:
     """Radians per token, from the first step; for reading and for plots, as `M` is made from the turns themselves."""
     step = turns[1] / turns[0] if len(turns) > 1 else torch.ones_like(turns[0])
-    return step.angle().tolist()  # type: ignore[no-any-return]
+    angles: list[float] = step.angle().tolist()
+    return angles
 
 
 class Door:
