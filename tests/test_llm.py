@@ -475,8 +475,8 @@ def test_inspect_ai_evaluates_the_same_questions(door, tmp_path):
     assert_no_key(tmp_path)
 
 
-def test_tasks_are_found_by_name():
-    """As Inspect AI finds them: by the entry point of the installed package."""
+def test_tasks_are_found_by_name(tmp_path):
+    """As Inspect AI finds them: by the entry point of the installed package, where no folder has its name."""
     names = ("number_one_hop", "letter_one_hop", "number_multi_hop", "letter_multi_hop")
     code = (
         "import json, sys; from inspect_ai._eval.loader import load_tasks\n"
@@ -484,7 +484,7 @@ def test_tasks_are_found_by_name():
         "found = [load_tasks([f'ropescope/{name}'], given) for name in sys.argv[1:]]\n"
         "print(json.dumps([[[sample.input, sample.target] for sample in task.dataset] for (task,) in found]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True, cwd=tmp_path)
     for name, samples in zip(names, json.loads(done.stdout), strict=True):
         assert len(samples) == 2
         question = chat.questions(name.split("_")[0], 16, 1, 1, 1 if "one" in name else 2)[0]
