@@ -250,6 +250,7 @@ def test_keyboard_and_source(shown, summary):
     page.keyboard.press("Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
+    source.locator("dl").wait_for()
     told = source.inner_text()
     assert summary["sha256"]["profile.nc"] in told
     assert f"torch {summary['versions']['torch']}" in told
