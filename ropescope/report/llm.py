@@ -34,10 +34,10 @@ def of_run(run: Run) -> dict[str, Figure]:
     """The figures of a run folder of `ropescope llm`."""
     chart = accuracy_figure(run.results["accuracy"], run.config["model"]["source"], said(run.config))
     figures = {
-        "accuracy": Figure(chart, "Bold: this model, with a standard deviation over runs; pale: paper B's three models.")
+        "accuracy": Figure(chart, "Black: this model, with a standard deviation over runs; broken lines: paper B's models.")
     }
     if run.results.get("beside"):
-        reading = "Left: accuracy over length, a line for each model; right: what is lost, against how symbolic late heads are."
+        reading = "Above: accuracy over length, a line for each model; below: what is lost, against how symbolic late heads are."
         figures["beside"] = Figure(beside_figure(run.results["beside"]), reading)
     return figures
 
