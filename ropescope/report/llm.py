@@ -37,7 +37,7 @@ def of_run(run: Run) -> dict[str, Figure]:
         "accuracy": Figure(chart, "Black: this model, with a standard deviation over runs; broken lines: paper B's models.")
     }
     if run.results.get("beside"):
-        reading = "Above: accuracy over length, a line for each model; below: what is lost, against how symbolic late heads are."
+        reading = "Above: accuracy over length, a line for each model; below: what is lost against how symbolic late heads are."
         figures["beside"] = Figure(beside_figure(run.results["beside"]), reading)
     return figures
 
