@@ -157,9 +157,17 @@ def evaluate(
     typer.echo(f"{len(test):,} test sequences: " + ", ".join(f"{name} {value:.4f}" for name, value in accuracy.items()))
 
 
+def _heads_said(result: dict[str, Any], numbers: list[int]) -> str:
+    """Heads of a training run by name; of many, how many."""
+    from .experiments.dynamics import heads_of
+
+    names = [heads_of(result)[n] for n in numbers]
+    return " ".join(names) if 0 < len(names) <= 16 else str(len(names) or "none")
+
+
 @app.command(epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics")
 def dynamics(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders of ropescope train, finished or still running.")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders of training or watching, finished or not.")],
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/dynamics"),
     layers: Annotated[
         str | None, typer.Option(help="Layers to show under the accuracy, as in 0,1,5.  [default: those that tell most]")
@@ -185,9 +193,8 @@ def dynamics(
             [
                 name,
                 ", ".join("-" if step is None else str(step) for step in result["learned_at"]),
-                f"{result['step_of_best_accuracy']} ({result['best_accuracy']:.3f})",
-                " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_positional"]) or "none",
-                " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_symbolic"]) or "none",
+                "-" if (best := result["best_accuracy"]) is None else f"{result['step_of_best_accuracy']} ({best:.3f})",
+                *(_heads_said(result, result["purity"]["0.1"][f"final_{kind}"]) for kind in ("positional", "symbolic")),
                 "-" if (go := result["purity_and_accuracy"]) is None else f"rho {go['spearman']:.2f}, p {go['p_value']:.0e}",
             ]
             for name, result in results.items()

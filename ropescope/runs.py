@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -115,32 +115,173 @@ def _versions() -> dict[str, str]:
     return found
 
 
+Row = dict[str, NDArray[Any]]
+"""One look at a model: each measure (layer, head), and what else is known then, as `loss` () or `accuracy` (hop class)."""
+
+
+class History:
+    """What was seen of a model, step by step. `layers` are those that were looked at, where that is not all of them."""
+
+    def __init__(self, layers: Sequence[int] | None = None) -> None:
+        self.layers = None if layers is None else list(layers)
+        self.steps: list[int] = []
+        self.rows: list[Row] = []
+
+    def add(self, step: int, row: Row) -> None:
+        """Append a row. Those from this step on are dropped: training went back and took another way from there."""
+        self.drop_after(step - 1)
+        self.steps.append(step)
+        self.rows.append(row)
+
+    def drop_after(self, step: int) -> None:
+        """Forget rows that are later than a step."""
+        kept = sum(other <= step for other in self.steps)
+        del self.steps[kept:], self.rows[kept:]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """`step` (S,), every measure with the axis of steps in front, and `layer` if not all are there.
+
+        What some rows lack is NaN in them.
+        """
+        found: dict[str, NDArray[Any]] = {"step": np.array(self.steps, dtype=np.int64)}
+        if self.layers is not None:
+            found["layer"] = np.array(self.layers, dtype=np.int64)
+        shapes = {name: value for row in self.rows for name, value in row.items()}
+        for name, like in shapes.items():
+            found[name] = np.stack([row[name] if name in row else np.full_like(like, np.nan) for row in self.rows])
+        return found
+
+    def write(self, path: Path) -> None:
+        """As one safetensors file, whole."""
+        write_whole(path, save(self.arrays()))
+
+    @classmethod
+    def read(cls, path: Path, up_to: int | None = None) -> History:
+        """From a file, without rows later than a step."""
+        arrays = load(path.read_bytes())
+        layers = arrays.pop("layer", None)
+        history = cls(None if layers is None else layers.tolist())
+        for n, step in enumerate(arrays.pop("step").tolist()):
+            if up_to is None or step <= up_to:
+                history.add(step, {name: value[n, ...] for name, value in arrays.items()})
+        return history
+
+
+class HistoryFolder:
+    """A run folder that grows look by look, and can be read at any moment; a `config` names the command that writes it.
+
+    The history is replaced whole with every row. `summary.json` is written at the end, and goes when rows are added again: a
+    folder without one has not ended.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], layers: Sequence[int] | None = None) -> None:
+        self.folder, self.config = new_folder(folder), dict(config)
+        claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
+        self._file = folder / "history.safetensors"
+        self.history = History(layers)
+        if self._file.exists():
+            try:
+                self.history = History.read(self._file)
+            except (SafetensorError, KeyError) as error:
+                raise ValueError(f"{self._file} is damaged ({error}): choose another folder") from None
+
+    def drop_after(self, step: int) -> None:
+        """Forget rows that are later than a step: training goes on from there."""
+        if self.history.steps and self.history.steps[-1] > step:
+            self.history.drop_after(step)
+            self._write()
+
+    def add(self, step: int, row: Row) -> None:
+        """Keep one more row."""
+        self.history.add(step, row)
+        self._write()
+
+    def _write(self) -> None:
+        (self.folder / "summary.json").unlink(missing_ok=True)
+        if self.history.rows:
+            self.history.write(self._file)
+        else:
+            self._file.unlink(missing_ok=True)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Write the summary: what came out, by which versions, and the hash of the history."""
+        files = ["config.json", *([self._file.name] if self.history.rows else [])]
+        write_summary(self.folder, str(self.config["command"]), self.config, results, files)
+
+
 @dataclass(frozen=True)
 class Trajectory:
-    """A training run as its watcher saw it: every measure (step, layer, head), accuracy (step, hop class)."""
+    """A model over its training: every measure (step, layer, head); accuracy (step, hop class) and loss (step) if known.
+
+    `layers` are the numbers of the layers that were looked at.
+    """
 
     name: str
-    task: str
-    seed: int
+    config: Mapping[str, Any]
     steps: NDArray[np.int64]
+    layers: NDArray[np.int64]
     measures: dict[str, NDArray[np.float32]]
 
     @property
-    def accuracy(self) -> NDArray[np.float32]:
+    def command(self) -> str:
+        """What wrote it: `train`, or what its settings name."""
+        return str(self.config.get("command", "train"))
+
+    @property
+    def task(self) -> str:
+        """The task of `ropescope train`; nothing if there is none."""
+        return str(self.config.get("task", ""))
+
+    @property
+    def seed(self) -> int | None:
+        """Of the training, where it is known."""
+        return self.config.get("seed")
+
+    @property
+    def accuracy(self) -> NDArray[np.float32] | None:
         """(step, hop class)"""
-        return self.measures["accuracy"]
+        return self.measures.get("accuracy")
+
+    @property
+    def loss(self) -> NDArray[np.float32] | None:
+        """(step,)"""
+        return self.measures.get("loss")
+
+    @property
+    def one_each(self) -> bool:
+        """Whether layers have one head each, so that a layer's number names its head."""
+        return bool(self.measures["positional"].shape[2] == 1)
+
+    def head_names(self) -> list[str]:
+        """Every head, layer by layer, as "L3 H2"."""
+        heads = self.measures["positional"].shape[2]
+        return [f"L{layer} H{head}" for layer in self.layers for head in range(heads)]
+
+    def looks(self) -> Trajectory:
+        """Without the steps at which looking failed (then no head has scores)."""
+        seen = np.isfinite(self.measures["positional"]).any((1, 2))
+        if seen.all():
+            return self
+        return replace(self, steps=self.steps[seen], measures={name: value[seen] for name, value in self.measures.items()})
 
 
 def read_trajectory(folder: Path) -> Trajectory:
-    """The history in a run folder of `ropescope train`, finished or not."""
+    """The history in a run folder, of a run that has ended or not."""
     try:
         config = json.loads((folder / "config.json").read_text())
         arrays = load((folder / "history.safetensors").read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError("config.json holds no settings")
+        steps = arrays.pop("step")
+        shape = (len(steps), *arrays["positional"].shape[1:])
+        layers = arrays.pop("layer", np.arange(shape[1]))
+        if len(shape) != 3 or len(layers) != shape[1] or any(len(value) != len(steps) for value in arrays.values()):
+            raise ValueError("its arrays do not belong together")
     except OSError as error:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, KeyError, IndexError, SafetensorError) as error:
         raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
-    return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)
+    return Trajectory(folder.name, config, steps, layers, arrays)
 
 
 def read_profile(path: Path) -> xr.Dataset:
@@ -210,7 +351,9 @@ def read_run(folder: Path) -> Run:
     """A run folder; a ValueError in one sentence if it is damaged or its files are not those of its summary."""
     path = folder / "summary.json"
     if not path.exists():  # a training run that has not ended
-        return Run(folder, {"command": "train", "config": _json(folder / "config.json"), "results": {}, "sha256": {}})
+        config = _json(folder / "config.json")
+        command = config.get("command", "train") if isinstance(config, dict) else "train"
+        return Run(folder, {"command": command, "config": config, "results": {}, "sha256": {}})
     summary = _json(path)
     kinds = {"command": str, "config": dict, "results": dict, "sha256": dict}
     if not isinstance(summary, dict) or any(not isinstance(summary.get(key), kind) for key, kind in kinds.items()):

@@ -32,9 +32,10 @@ from torch.nn import functional as F
 from .. import runs
 from ..models.gptj import GPTJ, GPTJConfig, save_gptj
 from ..rope import Rope
+from ..runs import Row
 from ..tasks import LetterTask, MultihopTask, NumberTask, Samples, split
 from ..tasks.multihop import require_at_least
-from .watcher import Row, Watcher, accuracy_per_hop
+from .watcher import Watcher, accuracy_per_hop
 
 TASKS: dict[str, type[MultihopTask]] = {"number": NumberTask, "letter": LetterTask}
 
@@ -220,11 +221,11 @@ def train(
     runs.new_folder(folder)
     runs.write_whole(folder / "config.json", config)
     checkpoint_file = folder / "checkpoint.safetensors"
-    step, history = 0, History()
+    step, history = 0, runs.History()
     if checkpoint_file.exists():
         try:
             step = _restore(checkpoint_file.read_bytes(), model, optimiser)
-            history = History.read(folder / "history.safetensors", up_to=step)
+            history = runs.History.read(folder / "history.safetensors", up_to=step)
         except (OSError, KeyError, SafetensorError) as error:
             raise ValueError(f"{folder} holds a damaged checkpoint ({error}): it cannot be resumed") from None
     watcher = Watcher(probe_of(data["validation"], recipe.probe))
@@ -315,37 +316,6 @@ def evaluate(model: GPTJ, samples: Samples, batch: int = 512) -> np.ndarray:
     logits = torch.cat([model(part, last_only=True)[:, 0] for part in ids.split(batch)])
     model.train(training)
     return accuracy_per_hop(logits, torch.from_numpy(samples.answer), torch.from_numpy(samples.hops))
-
-
-class History:
-    """What the watcher saw, step by step."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.rows: list[Row] = []
-
-    def add(self, step: int, row: Row) -> None:
-        """Append one row."""
-        self.steps.append(step)
-        self.rows.append(row)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """`step` (S,), and every measure with the axis of steps in front."""
-        return {"step": np.array(self.steps), **{name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}}
-
-    def write(self, path: Path) -> None:
-        """As one safetensors file, whole."""
-        runs.write_whole(path, save({name: torch.from_numpy(value) for name, value in self.arrays().items()}))
-
-    @classmethod
-    def read(cls, path: Path, up_to: int | None = None) -> History:
-        """From a file, without rows later than a step."""
-        arrays = {name: value.numpy() for name, value in load(path.read_bytes()).items()}
-        history = cls()
-        for n, step in enumerate(arrays.pop("step").tolist()):
-            if up_to is None or step <= up_to:
-                history.add(step, {name: value[n, ...] for name, value in arrays.items()})
-        return history
 
 
 def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer) -> bytes:
