@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .rope import Rope as Rope
     from .tasks.prompts import Prompt as Prompt
     from .tasks.prompts import binding_prompts as binding_prompts
+    from .tasks.prompts import id_prompts as id_prompts
     from .tasks.prompts import task_prompts as task_prompts
     from .tasks.prompts import text_prompts as text_prompts
 
@@ -127,6 +128,7 @@ _ROOMS = {
     "load_model": "models.load",
     "Prompt": "tasks.prompts",
     "binding_prompts": "tasks.prompts",
+    "id_prompts": "tasks.prompts",
     "task_prompts": "tasks.prompts",
     "text_prompts": "tasks.prompts",
 }

@@ -165,19 +165,42 @@ def _heads_said(result: dict[str, Any], numbers: list[int]) -> str:
     return " ".join(names) if 0 < len(names) <= 16 else str(len(names) or "none")
 
 
-@app.command(epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics")
+@app.command(
+    epilog="Examples:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics"
+    "  |  ropescope dynamics my-training --prompts binding --count 8   (a folder of checkpoint-500, checkpoint-1000, ...)"
+    "  |  ropescope dynamics EleutherAI/pythia-70m --revisions step0,step512,step143000"
+)
 def dynamics(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders of training or watching, finished or not.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Run folders of training or watching, finished or not; folders of checkpoints; or a hub id."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/dynamics"),
     layers: Annotated[
         str | None, typer.Option(help="Layers to show under the accuracy, as in 0,1,5.  [default: those that tell most]")
     ] = None,
+    revisions: Annotated[str | None, typer.Option(help="Of a hub id, with commas between them; each names its step.")] = None,
+    prompts: Annotated[
+        str, typer.Option(help="Checkpoints are tried on: binding, number, letter, a text file, or token ids in a JSON file.")
+    ] = "binding",
+    count: Annotated[int, typer.Option(help="How many prompts; a file has as many as it has.")] = 8,
+    pairs: Annotated[int, typer.Option(help="Sentences of a binding prompt.")] = 12,
+    chat: Annotated[bool | None, typer.Option(help="Use the chat template.", show_default="if there is one")] = None,
+    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
+    seed: Seed = 0,
 ) -> None:
-    """When heads became pure and hop counts were learned, with the curves."""
+    """When heads became pure and hop counts were learned, with the curves.
+
+    Of a folder of checkpoints that transformers kept, each is opened, scored and let go; only scores are kept, in OUT/NAME.
+    Give the same command again to go on after an interruption, or when there are more checkpoints.
+    """
     from . import runs
     from .experiments import dynamics as experiment
     from .report import dynamics as figures
 
+    asked = {"prompts": prompts, "count": count, "pairs": pairs, "chat": chat, "tau": tau, "seed": seed}
+    wanted = revisions.split(",") if revisions else []
+    folders = [_history(source, wanted, asked, out) for source in sources]
     trajectories = [runs.read_trajectory(folder) for folder in folders]
     if len({run.name for run in trajectories}) < len(trajectories):
         raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
@@ -185,8 +208,8 @@ def dynamics(
     folder = runs.new_folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
     files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder, chosen)]
-    sources = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
-    runs.write_summary(folder, "dynamics", {"runs": sources}, results, files)
+    hashes = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
+    runs.write_summary(folder, "dynamics", {"runs": hashes}, results, files)
     _table(
         ["run", "learned at (per hop)", "best accuracy at", "pure positional", "pure symbolic", "purity ~ accuracy"],
         [
@@ -208,6 +231,22 @@ def dynamics(
     if said:
         _table(["run", "paper B says", "its value", "ours", "so it"], said)
     _look_at(folder, files)
+
+
+def _history(source: str, revisions: list[str], asked: dict[str, Any], out: Path) -> Path:
+    """The folder with a training's history: as it is given, or made of the checkpoints in it."""
+    if not revisions and (Path(source) / "history.safetensors").exists():
+        return Path(source)
+    from .experiments import sweep as experiment
+    from .models.checkpoints import find_checkpoints
+
+    checkpoints = find_checkpoints(source, revisions)
+    folder = out / Path(source).resolve().name
+    work = experiment.sweep(source, revisions, experiment.Asked(**asked), folder)
+    measured = list(_progress(work, len(checkpoints), Path(source).name))
+    for same in experiment.same_weights({one.checkpoint.name: one.weights for one in measured}):
+        typer.echo(f"{', '.join(same)} hold the same weights: they were scored once")
+    return folder
 
 
 @app.command(epilog="Example:  ropescope mechanisms number --out out/mechanisms")
@@ -566,8 +605,7 @@ def profile(
     loaded = load_model(model, dtype, trust_remote_code)
     options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
     asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
-    if loaded.context is not None:
-        makers.check_length(asked, loaded.context)
+    makers.check_fits(asked, loaded.context, loaded.vocabulary)
     door = Door(loaded.model)
     name = Path(model).stem if Path(model).is_file() else Path(model).name
     folder = runs.new_folder(out or Path("out") / f"profile-{name}")
@@ -728,9 +766,8 @@ def _text_subject(
     loaded = load_model(model, dtype, trust_remote_code)
     pieces = text_pieces(*makers.text_ids(loaded.tokenizer, words))
     prompts = {f"{number} pairs": makers.binding_prompts(loaded.tokenizer, count, number, seed) for number in pairs}
-    if loaded.context is not None:
-        for some in prompts.values():
-            makers.check_length(some, loaded.context)
+    for some in prompts.values():
+        makers.check_fits(some, loaded.context, loaded.vocabulary)
     about = {"model": loaded.about["source"], "about": loaded.about, "pairs": pairs, "prompts": count}
     about |= {"text": hashlib.sha256(words.encode()).hexdigest(), "tokens": sum(map(len, pieces))}
     return TextSubject(Door(loaded.model), prompts, pieces), about

@@ -6,6 +6,7 @@ Only one of them is ever on this machine beside what was here before: a revision
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import tempfile
@@ -15,8 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .load import silent
+
 NEEDED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """Files of a hub id that are downloaded: settings, tokenizer and weights; never anything pickled, never code."""
+
+ASIDE = ("transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype")
+"""Entries of `config.json` that do not change what a model computes in a given precision."""
+
+PIECE = 1 << 22
+"""Bytes hashed at once."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ def find_checkpoints(source: str, revisions: Sequence[str] = ()) -> list[Checkpo
         if not found:
             raise ValueError(f"{source} holds neither a training run nor checkpoints of transformers: see what is in it")
     found.sort(key=lambda one: one.step)
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in itertools.pairwise(found):
         if one.step == other.step:
             raise ValueError(f"{one.name} and {other.name} in {source} are both of step {one.step}: leave one of them out")
     return found
@@ -78,13 +87,13 @@ def at_hand(checkpoint: Checkpoint) -> Iterator[Path]:
     if checkpoint.revision is None:
         yield Path(checkpoint.source)
         return
+    import transformers  # noqa: PLC0415
     from huggingface_hub import snapshot_download  # noqa: PLC0415
-    from huggingface_hub.utils import disable_progress_bars  # noqa: PLC0415
 
-    disable_progress_bars()
     with tempfile.TemporaryDirectory(prefix="ropescope-") as into:
         try:
-            snapshot_download(checkpoint.source, revision=checkpoint.revision, local_dir=into, allow_patterns=list(NEEDED))
+            with silent(transformers):
+                snapshot_download(checkpoint.source, revision=checkpoint.revision, local_dir=into, allow_patterns=list(NEEDED))
         except Exception as error:  # the hub, the network or the disk may fail in many ways
             reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ValueError(f"{checkpoint.source} at {checkpoint.revision} cannot be downloaded: {reason[:300]}") from None
@@ -95,36 +104,46 @@ def at_hand(checkpoint: Checkpoint) -> Iterator[Path]:
 
 def weights_hash(folder: Path) -> str:
     """By which weights are recognised: of all names, types, shapes and numbers, however they lie in files."""
-    places: dict[str, tuple[Path, int, dict[str, Any]]] = {}
+    places: dict[str, tuple[Path, str, int, int]] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            try:
-                size = int.from_bytes(file.read(8), "little")
-                if not 0 < size <= path.stat().st_size - 8:
-                    raise ValueError("its header is longer than the file")
-                header = json.loads(file.read(size))
-                header.pop("__metadata__", None)
-                entries = {name: (path, 8 + size, _entry(entry, path.stat().st_size - 8 - size)) for name, entry in header.items()}
-            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise ValueError(f"{path} is no whole file of safetensors ({error}): copy it anew") from None
-        places |= entries
+        places |= _places(path)
     digest = hashlib.sha256()
     for name in sorted(places):
-        path, start, entry = places[name]
-        digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
-        begin, end = entry["data_offsets"]
+        path, kind, begin, end = places[name]
+        digest.update(json.dumps([name, kind]).encode())
         with path.open("rb") as file:
-            file.seek(start + begin)
-            left = end - begin
-            while left:
-                piece = file.read(min(left, 1 << 22))
-                digest.update(piece)
-                left -= len(piece)
+            file.seek(begin)
+            for start in range(begin, end, PIECE):
+                digest.update(file.read(min(PIECE, end - start)))
     return digest.hexdigest()
 
 
-def _entry(entry: dict[str, Any], size: int) -> dict[str, Any]:
-    begin, end = entry["data_offsets"]
-    if not (type(begin) is type(end) is int and 0 <= begin <= end <= size):
-        raise ValueError("it is cut short")
-    return {key: entry[key] for key in ("dtype", "shape", "data_offsets")}
+def _places(path: Path) -> dict[str, tuple[Path, str, int, int]]:
+    """Of every tensor in a file: type and shape, and where its bytes begin and end."""
+    whole = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            front = 8 + int.from_bytes(file.read(8), "little")
+            if not 8 < front <= whole:
+                raise ValueError("its header is longer than the file")
+            header: dict[str, Any] = json.loads(file.read(front - 8))
+        header.pop("__metadata__", None)
+        found = {}
+        for name, entry in header.items():
+            begin, end = (front + offset for offset in entry["data_offsets"])
+            if not front <= begin <= end <= whole:
+                raise ValueError("it is cut short")
+            found[name] = (path, json.dumps([entry["dtype"], entry["shape"]]), begin, end)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is no whole file of safetensors ({error}): copy it anew") from None
+    return found
+
+
+def settings_hash(folder: Path) -> str:
+    """Of what `config.json` says of the model; not of who wrote it when, or for what use."""
+    try:
+        settings = json.loads((folder / "config.json").read_text())
+        said = {key: value for key, value in settings.items() if key not in ASIDE}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{folder / 'config.json'} cannot be read ({error}): copy it anew") from None
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

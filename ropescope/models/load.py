@@ -18,11 +18,12 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, its tokenizer (None where it has none), how long its inputs may be, and what identifies its weights."""
+    """A model, its tokenizer (None where it has none), its longest input, how many tokens it knows, what its weights are."""
 
     model: nn.Module
     tokenizer: Any
     context: int | None
+    vocabulary: int
     about: dict[str, Any]
 
 
@@ -54,7 +55,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         raise ValueError(f"{source} is neither a folder nor a GGUF file nor a hub id like org/name")
     if trust_remote_code:
         options["trust_remote_code"] = True
-    with _silent(transformers):
+    with silent(transformers):
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype), **options)
         except Exception as error:  # any of many libraries may fail on what is in a file
@@ -65,6 +66,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
             tokenizer = None
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)
+    vocabulary: int = model.get_input_embeddings().weight.shape[0]  # type: ignore[index, assignment]
     about = {
         "source": path.name if path.exists() else source,
         "family": model.config.model_type,
@@ -74,7 +76,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         "dtype": dtype,
         "weights": _hashes(path),
     }
-    return Loaded(model.eval(), tokenizer, context, about)
+    return Loaded(model.eval(), tokenizer, context, vocabulary, about)
 
 
 def _hashes(path: Path) -> dict[str, str]:
@@ -94,7 +96,7 @@ def _first_sentence(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _silent(transformers: Any) -> Iterator[None]:
+def silent(transformers: Any) -> Iterator[None]:
     """No progress bars and warnings of loading: a bad model is refused in one sentence."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -9,6 +9,7 @@ tokenizer is handed in: any fast one of `transformers`, which is not imported he
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import defaultdict
@@ -216,7 +217,8 @@ def asked_for(
     """
     if kind.endswith(".json"):
         found = id_prompts(_json(Path(kind)), kind)
-        return found, {"kind": Path(kind).name, "count": len(found), "blocks": "token"}
+        single = all(stop - start == 1 for prompt in found for start, stop in prompt.blocks)
+        return found, _of_file(kind, found, "token" if single else "block")
     if tokenizer is None:
         raise ValueError("the model has no tokenizer beside it: give prompts as token ids, in a JSON file")
     if kind == "binding":
@@ -237,9 +239,16 @@ def asked_for(
         parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
         if not parts:
             raise ValueError(f"{kind} is empty: give some text")
-        return text_prompts(tokenizer, parts, blocks), {"kind": path.name, "count": len(parts), "blocks": blocks}
+        found = text_prompts(tokenizer, parts, blocks)
+        return found, _of_file(kind, found, blocks)
     about = {"kind": kind, "count": len(prompts), **about, "chat": bool(prompts[0].about["chat"]), "seed": seed}
     return prompts, about
+
+
+def _of_file(name: str, prompts: Sequence[Prompt], blocks: str) -> dict[str, Any]:
+    """What prompts from a file are, with a hash, as files change."""
+    read = json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()
+    return {"kind": Path(name).name, "count": len(prompts), "blocks": blocks, "sha256": hashlib.sha256(read).hexdigest()}
 
 
 def _json(path: Path) -> Any:
@@ -264,7 +273,7 @@ def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
     prompts = []
     for number, entry in enumerate(entries):
         ids, blocks = (entry.get("ids"), entry.get("blocks")) if isinstance(entry, dict) else (entry, None)
-        if not _whole_numbers(ids) or len(ids) < 3:
+        if not isinstance(ids, list) or not _whole_numbers(ids) or len(ids) < 3:
             raise ValueError(f"prompt {number} of {name} must be at least 3 token ids: whole numbers from 0 on")
         if blocks is None:
             blocks = [[p, p + 1] for p in range(len(ids) - 1)]
@@ -298,13 +307,17 @@ def said(about: dict[str, Any]) -> str:
     return f"{what}, {'chat template' if about['chat'] else 'plain text'}, seed {about['seed']}"
 
 
-def check_length(prompts: Sequence[Prompt], context: int) -> None:
-    """Refuse prompts that are longer than a model can read."""
+def check_fits(prompts: Sequence[Prompt], context: int | None, vocabulary: int | None) -> None:
+    """Refuse prompts that a model cannot read: too long for it, or with tokens that it does not have."""
     for number, prompt in enumerate(prompts):
-        if len(prompt) > context:
+        if context is not None and len(prompt) > context:
             raise ValueError(
                 f"prompt {number} has {len(prompt):,} tokens but the model reads at most {context:,}: "
                 f"use fewer pairs or items, or a shorter text"
+            )
+        if vocabulary is not None and int(prompt.ids.max()) >= vocabulary:
+            raise ValueError(
+                f"prompt {number} has the token {prompt.ids.max():,} but the model has {vocabulary:,} tokens, from 0 on"
             )
 
 
