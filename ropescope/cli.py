@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -40,6 +40,13 @@ RunSeed = Annotated[
 ]
 Model = Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")]
 Tasks = Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="here, or ray: side by side on a Ray cluster, with the same results.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Ray cluster to join: host:port of its head, or auto.  [default: one is started here for the run]"),
+]
 
 
 def main() -> None:
@@ -107,10 +114,16 @@ def demo(
     typer.echo(f"look at {folder / 'index.html'} or {folder / 'index.png'}")
 
 
-@app.command(epilog="Example:  ropescope train number --seed 0 --out out/number-0")
+@app.command(
+    epilog="Example:  ropescope train number --seed 0 --out out/number-0\n\n"
+    "Example:  ropescope train number --seeds 0,1,2 --engine ray --address auto --out out/seeds"
+)
 def train(
     task: Annotated[str, typer.Argument(help="number or letter.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/TASK-SEED]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder; with --seeds a folder of them, TASK-SEED each.  [default: out/TASK-SEED; out]"),
+    ] = None,
     preset: Annotated[str, typer.Option(help="Recipe to start from: paper, or quick (two hops, four layers).")] = "paper",
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one entry of the recipe, as in steps=500; repeat it.")
@@ -118,10 +131,25 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")] = False,
     snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of every checkpoint.")] = False,
     seed: Seed = 0,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, as in 0,1,2: a run of each.")] = None,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """Train a GPT-J on the number or letter task, watching its heads. Safe to interrupt and to resume."""
     from .training import trainer
 
+    if seeds is not None or engine != "here" or address is not None:
+        if seeds is not None and seed:
+            raise ValueError("give --seed or --seeds, not both")
+        numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
+        folders = (
+            [out or Path("out") / f"{task}-{seed}"]
+            if seeds is None
+            else [(out or Path("out")) / f"{task}-{n}" for n in numbers]
+        )
+        recipes = {folder: trainer.recipe(task, preset, n, change or []) for folder, n in zip(folders, numbers, strict=True)}
+        _train_seeds(recipes, resume, snapshots, engine, address)
+        return
     recipe = trainer.recipe(task, preset, seed, change or [])
     folder = out or Path("out") / f"{task}-{seed}"
     try:
@@ -131,6 +159,27 @@ def train(
         typer.echo(f"ropescope: interrupted; add --resume to the same command to go on in {folder}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
+
+
+def _train_seeds(recipes: dict[Path, Any], resume: bool, snapshots: bool, engine: str, address: str | None) -> None:
+    from .training.seeds import train_seeds
+
+    where = _engine(engine, address)
+    steps = next(iter(recipes.values())).steps
+    try:
+        with _training_bar(steps) if engine == "here" else nullcontext() as show:
+            ended = train_seeds(recipes, resume, snapshots, where, show)
+            for folder, results in ended if show else _progress(ended, len(recipes), "runs"):
+                typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
+    except KeyboardInterrupt:
+        typer.echo("ropescope: interrupted; add --resume to the same command to go on", err=True)
+        raise typer.Exit(130) from None
+
+
+def _engine(name: str, address: str | None) -> Any:
+    from .engine import Engine
+
+    return Engine(name, address, lambda unit: typer.echo(f"lost the worker of unit {unit + 1}: it is begun again", err=True))
 
 
 @app.command(epilog="Example:  ropescope evaluate number")
@@ -377,11 +426,16 @@ def _theory_report(results: dict[str, Any]) -> None:
     typer.echo(f"largest gap found over 1,000 distances, by number of planes: {best}")
 
 
-@app.command(epilog="Example:  ropescope canonical --preset quick --out out/canonical")
+@app.command(
+    epilog="Example:  ropescope canonical --preset quick --out out/canonical\n\n"
+    "Example:  ropescope canonical --engine ray --address auto --out out/canonical"
+)
 def canonical(
     out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/canonical"),
     preset: Annotated[str, typer.Option(help="Sizes: full, or quick (fewer items, angles, steps and seeds).")] = "full",
     seed: Seed = 0,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """Train one-head models on Index, Retrieval and partial induction at every RoPE angle. Run it again to go on."""
     import json
@@ -393,9 +447,10 @@ def canonical(
     if preset not in experiment.PRESETS:
         raise ValueError(f"preset must be one of {', '.join(experiment.PRESETS)}, not {preset!r}")
     settings = experiment.PRESETS[preset]
+    where = _engine(engine, address)
     folder = runs.new_folder(out)
     total = len(experiment.units(settings, seed))
-    sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder), total, "sweeps")))
+    sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder, where), total, "sweeps")))
     results = {
         "trained": experiment.findings(sweeps, settings, seed),
         "built": experiment.built(settings, seed),
@@ -564,7 +619,10 @@ def _generalise_report(results: dict[str, Any], about: str) -> None:
         typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")
 
 
-@app.command(epilog="Example:  ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2")
+@app.command(
+    epilog="Example:  ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2\n\n"
+    "Example:  ropescope profile weights/smollm2-135m --engine ray --address head:6379 --out out/smollm2"
+)
 def profile(
     model: Annotated[str, typer.Argument(help="Hub id, folder of a transformers model, or GGUF file.")],
     out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/profile-MODEL]")] = None,
@@ -587,6 +645,8 @@ def profile(
         bool, typer.Option("--trust-remote-code", help="Let the model bring its own code. Read it first.")
     ] = False,
     seed: Seed = 0,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """What every head of a real language model does on a set of prompts. Run it again to go on after an interruption."""
     import json
@@ -596,13 +656,15 @@ def profile(
     from .experiments import profile as experiment
     from .experiments.profile_statistics import statistics
     from .models.door import Door
-    from .models.load import load_model
+    from .models.load import load_model, source_of
     from .report import profile as figures
     from .report.charts import write_chart
     from .tasks import prompts as makers
 
     settings = experiment.Settings(tau, planes, sensitivity, seed=seed)
+    where = _engine(engine, address)
     loaded = load_model(model, dtype, trust_remote_code)
+    source = None if engine == "here" else source_of(loaded.model, model, dtype, trust_remote_code)
     options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
     asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
     makers.check_fits(asked, loaded.context, loaded.vocabulary)
@@ -616,7 +678,8 @@ def profile(
         f"{cost['seconds'] / 60:.1f} minutes, and {cost['bytes'] / 1e9:.1f} GB beside the model",
         err=True,
     )
-    rows = list(_progress(experiment.kept(door, asked, settings, config, folder), len(asked), "prompts"))
+    work = experiment.kept(source or door, asked, settings, config, folder, where)
+    rows = list(_progress(work, len(asked), "prompts"))
     said = makers.said(about)
     scores = experiment.dataset(rows, {"model": loaded.about["source"], "precision": dtype, "prompts": said, "seed": seed})
     results = statistics(scores)

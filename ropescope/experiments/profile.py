@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..engine import HERE, Engine
+from ..engine import kept as kept_units
 from ..heads import Heads
 from ..logits import LogitFactors, attention_weights, with_sinks
 from ..measures.blocks import block_logits
@@ -25,7 +27,8 @@ from ..measures.scores import permutation_scores, swap_scores
 from ..measures.shares import exclusion, variance_shares
 from ..models.door import Door, LayerRead, read_layers
 from ..models.gptj import GPTJ
-from ..runs import claim, kept_arrays
+from ..models.load import Source, open_source
+from ..runs import claim
 from ..tasks.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -316,12 +319,32 @@ def _name(model: nn.Module | Door) -> str:
 
 
 def kept(
-    model: Door | GPTJ, prompts: Sequence[Prompt], settings: Settings, config: dict[str, Any], folder: Path
+    model: Door | GPTJ | Source,
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    config: dict[str, Any],
+    folder: Path,
+    engine: Engine = HERE,
 ) -> Iterator[Row]:
-    """Measures prompt by prompt, each kept in `folder/inputs` as it comes: what is there already is not computed again."""
+    """Measures prompt by prompt, each kept in `folder/inputs` as it comes: what is there already is not computed again.
+
+    An engine of other processes takes the model's `Source`, as each of them opens its own.
+    """
     claim(folder, config, "profile", "a profile of another model, prompts or settings")
-    for number, prompt in enumerate(prompts):
-        yield kept_arrays(folder / "inputs" / f"{number:05d}.safetensors", partial(measure, model, prompt, settings))
+    paths = [folder / "inputs" / f"{number:05d}.safetensors" for number in range(len(prompts))]
+    return kept_units(paths, measure_unit, (model, settings), prompts, engine)
+
+
+def measure_unit(shared: tuple[Door | GPTJ | Source, Settings], prompt: Prompt) -> Row:
+    """All measures of one prompt, in whatever process."""
+    model, settings = shared
+    return measure(_door(model) if isinstance(model, Source) else model, prompt, settings)
+
+
+@lru_cache(maxsize=1)
+def _door(source: Source) -> Door:
+    """A worker's own model, opened once."""
+    return Door(open_source(source))
 
 
 KINDS = ("positional", "symbolic", "mixed")

@@ -275,6 +275,11 @@ def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
 
 
+def check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Refuse, before anything is done, a folder in which this run could not be begun or gone on with."""
+    _refuse_other_runs(folder, json.dumps(recipe.settings(), indent=2) + "\n", resume)
+
+
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
     """One step on one batch; returns its loss."""
     for group in optimiser.param_groups:
