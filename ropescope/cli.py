@@ -215,9 +215,9 @@ def _heads_said(result: dict[str, Any], numbers: list[int]) -> str:
 
 
 @app.command(
-    epilog="Examples:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics"
-    "  |  ropescope dynamics my-training --prompts binding --count 8   (a folder of checkpoint-500, checkpoint-1000, ...)"
-    "  |  ropescope dynamics EleutherAI/pythia-70m --revisions step0,step512,step143000"
+    epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics\n\n"
+    "Example:  ropescope dynamics my-training --count 8    (a folder of checkpoint-500, checkpoint-1000, ...)\n\n"
+    "Example:  ropescope dynamics EleutherAI/pythia-70m --revisions step0,step512,step143000"
 )
 def dynamics(
     sources: Annotated[
@@ -237,6 +237,8 @@ def dynamics(
     chat: Annotated[bool | None, typer.Option(help="Use the chat template.", show_default="if there is one")] = None,
     tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
     seed: Seed = 0,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """When heads became pure and hop counts were learned, with the curves.
 
@@ -249,7 +251,8 @@ def dynamics(
 
     asked = {"prompts": prompts, "count": count, "pairs": pairs, "chat": chat, "tau": tau, "seed": seed}
     wanted = revisions.split(",") if revisions else []
-    folders = [_history(source, wanted, asked, out) for source in sources]
+    where = _engine(engine, address)
+    folders = [_history(source, wanted, asked, out, where) for source in sources]
     trajectories = [runs.read_trajectory(folder) for folder in folders]
     if len({run.name for run in trajectories}) < len(trajectories):
         raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
@@ -282,7 +285,7 @@ def dynamics(
     _look_at(folder, files)
 
 
-def _history(source: str, revisions: list[str], asked: dict[str, Any], out: Path) -> Path:
+def _history(source: str, revisions: list[str], asked: dict[str, Any], out: Path, engine: Any) -> Path:
     """The folder with a training's history: as it is given, or made of the checkpoints in it."""
     if not revisions and (Path(source) / "history.safetensors").exists():
         return Path(source)
@@ -291,10 +294,10 @@ def _history(source: str, revisions: list[str], asked: dict[str, Any], out: Path
 
     checkpoints = find_checkpoints(source, revisions)
     folder = out / Path(source).resolve().name
-    work = experiment.sweep(source, revisions, experiment.Asked(**asked), folder)
+    work = experiment.sweep(source, revisions, experiment.Asked(**asked), folder, engine)
     measured = list(_progress(work, len(checkpoints), Path(source).name))
     for same in experiment.same_weights({one.checkpoint.name: one.weights for one in measured}):
-        typer.echo(f"{', '.join(same)} hold the same weights: they were scored once")
+        typer.echo(f"{', '.join(same)} hold the same weights")
     return folder
 
 

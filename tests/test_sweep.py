@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import ropescope as rs
 from ropescope.cli import app
+from ropescope.experiments.sweep import Asked, Unit, measure_unit
 from ropescope.models.checkpoints import Checkpoint, at_hand, find_checkpoints, weights_hash
 from ropescope.runs import read_run, read_trajectory
 
@@ -65,7 +66,7 @@ def test_scores_of_every_checkpoint_are_those_of_its_profile(training, tmp_path)
     out = tmp_path / "out"
     done = command(training, "--prompts", tmp_path / "ids.json", "--out", out)
     assert done.exit_code == 0, done.output
-    assert "checkpoint-200, checkpoint-300 hold the same weights: they were scored once" in done.output
+    assert "checkpoint-200, checkpoint-300 hold the same weights" in done.output
     run = read_trajectory(out / "my-training")
     assert run.steps.tolist() == [100, 200, 300, 600, 1000]
     prompts = rs.id_prompts(IDS)
@@ -90,8 +91,8 @@ def test_checkpoints_that_come_later_are_taken_up(training, tmp_path, monkeypatc
     shutil.move(tmp_path / "later", training / "checkpoint-1000")
     from ropescope.experiments import sweep  # noqa: PLC0415
 
-    measured = sweep.scores
-    monkeypatch.setattr(sweep, "scores", lambda *given: opened.append(given) or measured(*given))
+    measured = sweep.measure_unit
+    monkeypatch.setattr(sweep, "measure_unit", lambda *given: opened.append(given) or measured(*given))
     assert command(*asked).exit_code == 0
     run = read_trajectory(out / "my-training")
     assert run.steps.tolist() == [100, 200, 300, 600, 1000]
@@ -272,6 +273,12 @@ def test_revisions_are_downloaded_one_at_a_time_and_let_go(hub, tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("ropescope: org/name at step7 cannot be downloaded: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_weights_that_differ_from_machine_to_machine_are_refused(training):
+    checkpoint = Checkpoint(100, "checkpoint-100", str(training / "checkpoint-100"))
+    with pytest.raises(ValueError, match="all machines must see the same folder"):
+        measure_unit((Asked(), rs.id_prompts(IDS)), Unit(checkpoint, "0" * 64))
 
 
 def test_a_folder_is_left_where_it_is(training):
