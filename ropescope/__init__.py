@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .tasks.prompts import binding_prompts as binding_prompts
     from .tasks.prompts import task_prompts as task_prompts
     from .tasks.prompts import text_prompts as text_prompts
+    from .training.head_watcher import HeadWatcher as HeadWatcher
 
 # Public name -> room. Nothing heavy is imported before a name is used.
 _ROOMS = {
@@ -129,6 +130,7 @@ _ROOMS = {
     "binding_prompts": "tasks.prompts",
     "task_prompts": "tasks.prompts",
     "text_prompts": "tasks.prompts",
+    "HeadWatcher": "training.head_watcher",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604
