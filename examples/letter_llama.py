@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
             rate.step()
             watcher.step(step, loss=loss, accuracy=lambda: accuracy(model, data["validation"]))
             if step % 500 == 0:
-                print(f"step {step}: loss {float(loss):.4f}", flush=True)
+                print(f"step {step}: loss {loss.item():.4f}", flush=True)
 
     model.eval()
     right = accuracy(model, data["test"])

@@ -16,7 +16,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ else:
         TrainerCallback = object
 
 MEASURES = (*SCORES, *ATTENTION)
+EVERY = 100
+"""Steps from look to look: at a small step of fine-tuning, looks then take about a hundredth of training."""
 FEW_HEADS = 16
 """Up to so many heads a logger is told the scores of each; of more, of chosen ones."""
 
@@ -78,7 +80,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         model: nn.Module,
         prompts: Iterable[Prompt | Tensor | NDArray[np.int64] | Sequence[int]],
         out: str | Path = "out/watch",
-        every: int = 100,
+        every: int = EVERY,
         *,
         layers: Sequence[int] | None = None,
         heads: Sequence[tuple[int, int]] = (),
@@ -159,7 +161,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         with self._never_breaking("the summary could not be written"):
             self._kept.finish(self.results())
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> HeadWatcher:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
