@@ -108,7 +108,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         if sharded := _sharded(model):
             raise ValueError(f"{sharded}: no process holds whole layers to look at")
         self._copy = _copy_if_half(self.model)
-        with _undisturbed(self.model):
+        with _undisturbed(self.model), _by_itself(self.model):
             self._door = self.model if isinstance(self.model, GPTJ) else Door(self._copy or self.model)
         own, count = _layers(self._door)
         self.layers = own if layers is None else _chosen(layers, own)
@@ -171,7 +171,9 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
     # Looking
 
     def look(self, step: int, **numbers: Any) -> Row:
-        """Look now, whatever the step. A look that fails is a row of NaN and a warning."""
+        """Look now, whatever the step. A look that fails is a row of NaN and a warning. Only the first process looks."""
+        if not self.is_main:
+            return {}
         row: Row = {name: np.full((len(self.layers), self._heads), np.nan, dtype=np.float32) for name in MEASURES}
         with _undisturbed(self.model), torch.inference_mode():
             with self._never_breaking(f"looking at heads failed at step {step}"):
@@ -211,7 +213,9 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         return {name: np.where(counts[name] > 0, sums[name] / np.maximum(counts[name], 1), none) for name in MEASURES}
 
     def results(self) -> dict[str, Any]:
-        """What the looks so far say, in short."""
+        """What the looks so far say, in short; nothing but on the first process."""
+        if not self.is_main:
+            return {}
         steps, rows = self._kept.history.steps, self._kept.history.rows
         seen = [row for row in rows if np.isfinite(row["positional"]).any()]
         pure = purity(seen[-1]["positional"], seen[-1]["symbolic"]) if seen else np.zeros(0)
