@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from .tasks.prompts import id_prompts as id_prompts
     from .tasks.prompts import task_prompts as task_prompts
     from .tasks.prompts import text_prompts as text_prompts
+    from .training.head_watcher import HeadWatcher as HeadWatcher
 
 # Public name -> room. Nothing heavy is imported before a name is used.
 _ROOMS = {
@@ -131,6 +132,7 @@ _ROOMS = {
     "id_prompts": "tasks.prompts",
     "task_prompts": "tasks.prompts",
     "text_prompts": "tasks.prompts",
+    "HeadWatcher": "training.head_watcher",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

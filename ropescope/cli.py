@@ -903,28 +903,33 @@ def report(
 
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
-    what: Annotated[str, typer.Argument(help="scores, training, all, or profile with a --model.")] = "all",
+    what: Annotated[str, typer.Argument(help="scores, training, all, or profile or watch with a --model.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
-    model: Annotated[str | None, typer.Option(help="For profile: hub id, folder or GGUF file of a language model.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="For profile and watch: hub id, folder or GGUF file of a language model.")
+    ] = None,
     pairs: Annotated[str, typer.Option(help="For profile: sentences of the binding prompts.")] = "24,240,256",
     tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
     rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
     batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
     rounds: Annotated[int, typer.Option(help="Rounds of which the median counts.")] = 15,
     samples: Annotated[int, typer.Option(help="Sequences of each task to draw.")] = 480_000,
-    steps: Annotated[int, typer.Option(help="Training steps to time.")] = 40,
+    steps: Annotated[int, typer.Option(help="Training steps to time; for watch, of each of eight blocks.")] = 40,
     seed: Seed = 0,
 ) -> None:
     """What scores, data, training and watching cost, as ratios in one run against doing it another way."""
     from . import runs
 
     lengths = _whole_numbers("--tokens", tokens)
-    if what not in ("scores", "training", "all", "profile"):
-        raise ValueError(f"bench takes scores, training, all or profile, not {what!r}")
-    if (what == "profile") != (model is not None):
-        raise ValueError("bench profile needs a --model, and only that takes one")
+    if what not in ("scores", "training", "all", "profile", "watch"):
+        raise ValueError(f"bench takes scores, training, all, profile or watch, not {what!r}")
+    if (what in ("profile", "watch")) != (model is not None):
+        raise ValueError("bench profile and bench watch need a --model, and only they take one")
     if samples < 200 or steps < 1:
         raise ValueError(f"--samples must be at least 200 and --steps at least 1, not {samples} and {steps}")
+    if model is not None and what == "watch":
+        _bench_watch(model, steps, rounds, seed, out)
+        return
     if model is not None:
         _bench_profile(model, _whole_numbers("--pairs", pairs), rounds, seed, out)
         return
@@ -953,6 +958,26 @@ def bench(
             typer.echo(f"a training step under the Trainer of transformers takes {theirs:.2f}x as long as ours")
         typer.echo(f"watching every 50 steps takes {results['training']['watching_share']:.1%} of training time")
     runs.write_summary(folder, "bench", config, results)
+
+
+def _bench_watch(model: str, steps: int, rounds: int, seed: int, out: Path) -> None:
+    from . import runs
+    from .experiments.bench_watch import bench_watch
+    from .models.load import load_model
+
+    loaded = load_model(model)
+    if loaded.tokenizer is None:
+        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
+    folder = runs.new_folder(out)
+    found = bench_watch(loaded, steps, rounds, seed)
+    runs.write_summary(
+        folder, "bench", {"what": "watch", "model": loaded.about, "steps": steps, "rounds": rounds, "seed": seed}, found
+    )
+    typer.echo(
+        f"a look at {found['heads']} heads takes as long as {found['look_over_step']:.2f} steps of {found['batch']} x "
+        f"{found['tokens']} tokens: every {found['every']} steps, {found['look_share']:.2%} of training time "
+        f"({found['measured_share']:.2%} by steps with looks against steps without)"
+    )
 
 
 def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Path) -> None:

@@ -159,6 +159,8 @@ def _bench(run: Run) -> str:
     return (
         f"profile of {run.config['model']['source']}"
         if what == "profile"
+        else f"watching {run.config['model']['source']} in fine-tuning takes {run.results['look_share']:.1%} of the time"
+        if what == "watch"
         else "scores, sampling and training"
         if what == "all"
         else what

@@ -17,6 +17,8 @@ from .charts import COLOURS, PICKED, Chart, Inline, picked
 WIDTH = 640
 MOST_COLUMNS = 150
 """Looks that a map of purity shows; of more, evenly chosen ones."""
+MOST_ROWS = 48
+"""Heads that can stand below each other."""
 TELLING = 12
 """Heads that get a panel of their own."""
 KINDS = {"positional": POSITIONAL, "symbolic": SYMBOLIC}
@@ -122,10 +124,15 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
     ticks = list(range(0, layers * heads, heads * max(1, round(layers / 32))))
     said = " : ".join(f"datum.value == {n} ? 'L{run.layers[n // heads]}'" for n in ticks) + " : ''"
     step = max(2.0, min(14.0, 560 / (layers * heads)))
+    shown_steps = run.steps[columns[:: max(1, round(len(columns) / 10))]].tolist()
     wide = max(4.0, min(28.0, WIDTH / len(columns)))
     base = alt.Chart(Inline(values=rows)).transform_flatten(["step", "positional", "symbolic", "difference"])
     base = base.encode(
-        x=alt.X("step:O", title="training step", axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelSeparation=6)),
+        x=alt.X(
+            "step:O",
+            title="training step",
+            axis=alt.Axis(values=shown_steps, labelAngle=0, labelExpr="format(datum.value, ',')"),
+        ),
         y=alt.Y("place:O", title="head, layer by layer", axis=alt.Axis(values=ticks, labelExpr=said, labelBaseline="top")),
     )
     tiles = base.mark_rect().encode(
@@ -162,6 +169,8 @@ def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart:
         if step is not None
     ]
     rows.sort(key=lambda row: (row["step"], names.index(row["head"])))
+    first = "" if len(rows) <= MOST_ROWS else f"the first {MOST_ROWS} of "
+    title, rows = f"Step from which each of {first}{len(rows)} heads stayed pure", rows[:MOST_ROWS]
     return (
         alt.Chart(Inline(values=rows))
         .mark_point(filled=True, size=60)
@@ -172,7 +181,7 @@ def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart:
             shape=alt.Shape("kind:N", title="kind").scale(domain=list(KINDS), range=["square", "triangle-up"]),
             tooltip=[alt.Tooltip("head:N"), alt.Tooltip("kind:N"), alt.Tooltip("step:Q")],
         )
-        .properties(width=WIDTH, height=alt.Step(13), title=f"Step from which each of {len(rows)} heads stayed pure")
+        .properties(width=WIDTH, height=alt.Step(13), title=title)
     )
 
 

@@ -68,6 +68,16 @@ class Prompt:
         return len(self.ids)
 
 
+def as_prompt(prompt: Any) -> Prompt:
+    """Token ids as a prompt whose tokens move one by one; the first, on which heads rest, and the query stay."""
+    if isinstance(prompt, Prompt):
+        return prompt
+    ids = np.asarray(prompt, dtype=np.int64)
+    if ids.ndim != 1 or len(ids) < 4:
+        raise ValueError(f"a prompt must be one sequence of at least 4 token ids, not of shape {ids.shape}")
+    return Prompt(ids, tuple((p, p + 1) for p in range(1, len(ids) - 1)), tuple(map(str, ids.tolist())))
+
+
 def binding_prompts(
     tokenizer: Any,
     count: int,
