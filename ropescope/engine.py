@@ -240,12 +240,18 @@ def _require_room(ray: Any, threads: int) -> None:
         )
 
 
+def own_token() -> dict[str, str]:
+    """Settings of a cluster that nobody else can use, though Ray's processes listen on every network of the machine.
+
+    Ray reads them when it is imported; if that has been done already, it is left to its own defaults.
+    """
+    return {} if "ray" in sys.modules else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
     """Ray, connected to the cluster; left as it was found."""
-    own_token = address is None and "RAY_AUTH_MODE" not in os.environ
-    # Ray's processes listen on every network of the machine, so nobody else may know the token of a cluster of our own.
-    added = QUIET | ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if own_token else {})
+    added = QUIET | (own_token() if address is None else {})
     added = {name: value for name, value in added.items() if name not in os.environ}
     os.environ |= added
     try:

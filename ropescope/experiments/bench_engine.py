@@ -1,4 +1,4 @@
-"""What a cluster gains, and that it changes nothing: the same work here, on machines of a Ray cluster, and with one of them lost.
+"""What a cluster gains, and that it changes nothing: the same work here, on a Ray cluster, and on one that loses a node.
 
 The cluster is a real one of several nodes, each with its own raylet and workers, all on this machine.
 """
@@ -6,7 +6,6 @@ The cluster is a real one of several nodes, each with its own raylet and workers
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -14,11 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..engine import HERE, QUIET, Engine
+from ..engine import HERE, QUIET, Engine, own_token
 from ..models.door import Door
 from ..models.load import Loaded, source_of
 from ..tasks.prompts import binding_prompts
@@ -26,8 +27,13 @@ from . import canonical, profile
 from .profile_statistics import statistics
 
 STORE = 80_000_000
-WATCH = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "4", "RAY_health_check_timeout_ms": "2000"}
-"""Ray takes a silent node for lost after so many checks: within seconds here, later by its own defaults."""
+WATCH = {
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "5",
+    "RAY_health_check_timeout_ms": "10000",
+    "RAY_raylet_start_wait_time_s": "120",
+}
+"""A node that is gone is missed after a few seconds, one that is busy not that soon."""
 START = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 
 
@@ -44,42 +50,36 @@ class Loopback:
         """Start one more node; returns its number."""
         how = options or ("--address", self.address, "--num-cpus", "1", "--include-log-monitor", "false")
         command = [sys.executable, "-c", START, "start", "--object-store-memory", str(STORE), "--disable-usage-stats", *how]
-        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-        said = started.communicate()[0]
-        self.nodes.append(started.pid)
-        if started.returncode:
-            raise ValueError(
-                f"a node of the Ray cluster did not start: {(said.strip().splitlines() or ['no reason given'])[-1]}"
-            )
+        with (self.folder / "start.log").open("w+") as log:
+            started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.nodes.append(started.pid)
+            if started.wait():
+                log.seek(0)
+                said = [line for line in log if line.strip()] or ["no reason given"]
+                raise ValueError(f"a node of the Ray cluster did not start: {said[-1].strip()}")
         return len(self.nodes) - 1
 
     def kill(self, number: int) -> None:
         """SIGKILL everything of a node at once, its raylet and its workers, as if the machine were gone."""
-        for process in _processes():
+        listed = subprocess.run(["ps", "-A", "-o", "pid="], capture_output=True, check=True).stdout
+        for process in map(int, listed.split()):
             with suppress(ProcessLookupError):
                 if os.getsid(process) == self.nodes[number]:
                     os.kill(process, signal.SIGKILL)
 
 
-def _processes() -> list[int]:
-    return [int(line) for line in subprocess.run(["ps", "-A", "-o", "pid="], capture_output=True, check=True).stdout.split()]
-
-
 @contextmanager
 def loopback(nodes: int) -> Iterator[Loopback]:
     """A cluster of so many nodes besides its head; killed at the end, whatever happened."""
-    try:
-        import ray  # noqa: F401, PLC0415
-    except ImportError:
-        raise ValueError("a Ray cluster needs Ray: pip install 'ropescope[ray]'") from None
-    added = QUIET | WATCH | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    if find_spec("ray") is None:
+        raise ValueError("a Ray cluster needs Ray: pip install 'ropescope[ray]'")
+    added = QUIET | WATCH | own_token()
     before = {name: os.environ.get(name) for name in added}
     os.environ |= added
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         cluster = Loopback(Path(folder))
         try:
-            head = ("--head", "--port", "0", "--num-cpus", "0", "--include-dashboard", "false", "--temp-dir", folder)
-            cluster.add(*head)
+            cluster.add("--head", "--port", "0", "--num-cpus", "0", "--include-dashboard", "false", "--temp-dir", folder)
             cluster.address = (cluster.folder / "ray_current_cluster").read_text().strip()
             for _ in range(nodes):
                 cluster.add()
@@ -92,9 +92,21 @@ def loopback(nodes: int) -> Iterator[Loopback]:
                 os.environ |= {} if value is None else {name: value}
 
 
+@contextmanager
+def joined(cluster: Loopback) -> Iterator[None]:
+    """Join the cluster once for all that follows, as joining takes seconds."""
+    import ray  # noqa: PLC0415
+
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
 @dataclass(frozen=True)
 class Job:
-    """Work to be compared: how many units, how to do them into a folder, and what is told of them in the end."""
+    """Work to be compared: how many units, how to do them into a folder, and what is written of them in the end."""
 
     name: str
     units: int
@@ -132,43 +144,34 @@ def canonical_job(settings: canonical.Settings, seed: int) -> Job:
     return Job("canonical", len(canonical.units(settings, seed)), run, end)
 
 
-def bench_engine(jobs: Sequence[Job], nodes: int, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each job here, on a cluster, and on a cluster that loses a node half-way; how long, and whether all files are the same."""
-    with loopback(nodes) as cluster:
-        engine = Engine("ray", cluster.address)
-        victim = 1
-        for job in jobs:
-            lost: list[int] = []
-            ways: dict[str, tuple[Engine, Callable[[], None]]] = {
-                "here": (HERE, lambda: None),
-                "cluster": (engine, lambda: None),
-                "node lost": (replace(engine, on_lost=lost.append), lambda: cluster.kill(victim)),
-            }
-            took = {way: _timed(job, folder / f"{job.name} {way}", *how) for way, how in ways.items()}
-            files = {way: _files(folder / f"{job.name} {way}") for way in ways}
-            yield (
-                job.name,
-                {
-                    "units": job.units,
-                    "nodes": nodes,
-                    "seconds": {way: round(seconds, 1) for way, seconds in took.items()},
-                    "speed_up": took["here"] / took["cluster"],
-                    "speed_up_with_node_lost": took["here"] / took["node lost"],
-                    "units_begun_again": len(lost),
-                    "files": len(files["here"]),
-                    "same_bytes": all(found == files["here"] for found in files.values()),
-                },
-            )
-            victim = cluster.add()
+def bench_engine(job: Job, cluster: Loopback, folder: Path) -> dict[str, Any]:
+    """The job here, on the cluster, and on the cluster while its last node is lost: how long, and are all files the same."""
+    lost: list[int] = []
+    engine = Engine("ray", cluster.address, lost.append)
+    took = {
+        "here": _timed(job, folder / "here", HERE),
+        "cluster": _timed(job, folder / "cluster", engine),
+        "node lost": _timed(job, folder / "node lost", engine, partial(cluster.kill, len(cluster.nodes) - 1)),
+    }
+    files = {way: _files(folder / way) for way in took}
+    return {
+        "units": job.units,
+        "seconds": {way: round(seconds, 1) for way, seconds in took.items()},
+        "speed_up": took["here"] / took["cluster"],
+        "speed_up_with_node_lost": took["here"] / took["node lost"],
+        "units_begun_again": len(lost),
+        "files": len(files["here"]),
+        "same_bytes": all(found == files["here"] for found in files.values()),
+    }
 
 
-def _timed(job: Job, folder: Path, engine: Engine, half_way: Callable[[], None]) -> float:
+def _timed(job: Job, folder: Path, engine: Engine, half_way: Callable[[], None] | None = None) -> float:
     """Seconds until all units are there; `half_way` is called when half of them are."""
     folder.mkdir(parents=True)
     started, rows = time.perf_counter(), []
     for row in job.run(folder, engine):
         rows.append(row)
-        if len(rows) == job.units // 2:
+        if half_way is not None and len(rows) == job.units // 2:
             half_way()
     seconds = time.perf_counter() - started
     job.end(rows, folder)
