@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -54,6 +54,18 @@ def main() -> None:
         sys.exit(130)
 
 
+_held = ExitStack()
+"""Folders that the command at work holds."""
+
+
+def _folder(out: Path) -> Path:
+    """The folder for results, made if need be, and held against other writers until the command ends."""
+    from . import runs
+
+    _held.enter_context(runs.locked(out))
+    return out
+
+
 def _version(wanted: bool) -> bool:
     if wanted:
         from . import __version__
@@ -65,11 +77,12 @@ def _version(wanted: bool) -> bool:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    pass
+    context.call_on_close(_held.close)
 
 
 @app.command(epilog="Example:  ropescope demo --out out/demo")
@@ -88,7 +101,7 @@ def demo(
     from .experiments.demo import demo as experiment
     from .report import charts
 
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = [asdict(row) for row in _progress(experiment(inputs, tau, seed), 39, "heads")]
     runs.write_whole(folder / "heads.json", json.dumps(rows, indent=1) + "\n")
     chart = alt.hconcat(charts.plane_chart(rows, "hand-made"), charts.share_chart(rows))
@@ -149,7 +162,7 @@ def evaluate(
     recipe = trainer.recipe(task)
     network, source = model_of(task, recipe.make_task().vocab_size, model)
     seed = _run_seed(seed, task, model)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     test = split(recipe.make_task(), recipe.samples, seed)["test"]
     accuracy = {f"{hops}-hop": float(value) for hops, value in enumerate(trainer.evaluate(network, test), start=1)}
     config = {"task": task, "model": source.name, "weights": runs.sha256(source / "model.safetensors"), "seed": seed}
@@ -174,7 +187,7 @@ def dynamics(
     if len({run.name for run in trajectories}) < len(trajectories):
         raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
     chosen = None if layers is None else _whole_numbers("--layers", layers)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
     files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder, chosen)]
     sources = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
@@ -229,7 +242,7 @@ def mechanisms(
     recipes = {name: trainer.recipe(name) for name in names}
     models = {name: model_of(name, recipe.make_task().vocab_size, model) for name, recipe in recipes.items()}
     shown = _model_name(model)
-    folder, files = runs.new_folder(out), []
+    folder, files = _folder(out), []
     config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
     subjects: list[dict[str, Any]] = []
@@ -290,7 +303,7 @@ def theory(
     from .experiments.theory import theory as experiment
     from .report import theory as figures
 
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     results = dict(_progress(experiment(inputs, longest, draws, seed), 9, "theory"))
     files = figures.write_figures(results, folder)
     runs.write_whole(folder / "curves.json", json.dumps(results.pop("curves")) + "\n")
@@ -347,7 +360,7 @@ def canonical(
     if preset not in experiment.PRESETS:
         raise ValueError(f"preset must be one of {', '.join(experiment.PRESETS)}, not {preset!r}")
     settings = experiment.PRESETS[preset]
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     total = len(experiment.units(settings, seed))
     sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder), total, "sweeps")))
     results = {
@@ -438,7 +451,7 @@ def generalise(
     shown = _model_name(model)
     weights = {name: runs.sha256(source / "model.safetensors") for name, (_, source) in opened.items()}
     config = {"task": task, "models": dict.fromkeys(names, shown), "weights": weights, **asdict(settings)}
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
     rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
     results: dict[str, Any] = {}
@@ -563,7 +576,7 @@ def profile(
         makers.check_length(asked, loaded.context)
     door = Door(loaded.model)
     name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = runs.new_folder(out or Path("out") / f"profile-{name}")
+    folder = _folder(out or Path("out") / f"profile-{name}")
     config = {"model": loaded.about, "prompts": about, **asdict(settings)}
     cost = experiment.estimate(door, asked, settings)
     typer.echo(
@@ -674,7 +687,7 @@ def control(
         return units
 
     name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = runs.new_folder(out or Path("out") / f"control-{name}")
+    folder = _folder(out or Path("out") / f"control-{name}")
     config = about | {"asked": asked, "heads": heads, "head_share": share, "draws": draws, "seed": seed}
     most = (27 + 7 * draws if everything else 1 + draws) + 3 * (draws + 1)
     rows = list(_progress(experiment.control(subject, plan, config, folder), most, "changes"))
@@ -763,7 +776,7 @@ def conformance(
     names = families or known
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = list(_progress((check_family(name, seed) for name in names), len(names), "families"))
     runs.write_whole(folder / "families.json", json.dumps(rows, indent=1) + "\n")
     runs.write_summary(folder, "conformance", {"families": len(names), "seed": seed}, counts(rows), ["families.json"])
@@ -818,7 +831,7 @@ def bench(
     if model is not None:
         _bench_profile(model, _whole_numbers("--pairs", pairs), rounds, seed, out)
         return
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
     config |= {"samples": samples, "steps": steps, "seed": seed}
     results: dict[str, Any] = {}
@@ -853,7 +866,7 @@ def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Pa
     loaded = load_model(model)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = list(_progress((bench_profile(loaded, number, rounds, seed) for number in pairs), len(pairs), "prompts"))
     config = {"what": "profile", "model": loaded.about, "pairs": pairs, "rounds": rounds, "seed": seed}
     runs.write_summary(folder, "bench", config, {str(row["pairs"]): row for row in rows})
@@ -928,6 +941,7 @@ def reproduce(
     """Do everything of both papers, step by step, up to the page with the scoreboard. Run it again to go on."""
     import os
 
+    from . import runs
     from .experiments import reproduce as experiment
 
     jobs = (os.cpu_count() or 1) if jobs is None else jobs
@@ -942,8 +956,10 @@ def reproduce(
         return
     program = "from ropescope.experiments.reproduce import leave_with_parent; leave_with_parent()"
     program += "; from ropescope.cli import main; main()"
+    lock = _held.enter_context(runs.locked(out, patience=10.0))
+    command = (sys.executable, "-c", program)
     try:
-        with closing(experiment.run(plan, (sys.executable, "-c", program), jobs, left_out)) as work, _shown(jobs) as shown:
+        with closing(experiment.run(plan, command, jobs, left_out, lock)) as work, _shown(jobs) as shown:
             for progress in work:
                 shown(progress)
     except KeyboardInterrupt:
@@ -1085,7 +1101,7 @@ def llm(
     heads = None if profile is None else experiment.profile_beside(profile, about.get("weights"))
     others = [experiment.run_beside(path) for path in beside or []]
     name = about["source"]
-    folder = folders.new_folder(out or Path("out") / f"llm-{name.replace('/', '-')}")
+    folder = out or Path("out") / f"llm-{name.replace('/', '-')}"
     with experiment.Journal(folder, experiment.shared_config(about, settings)) as journal:
         parts, too_long = experiment.plan(settings, chat)
         asked = [question for part in parts for question in part]
@@ -1102,12 +1118,12 @@ def llm(
             if not (anyway or result is None or result["passed"]):
                 break
         results = experiment.results(settings, journal.answers, too_long)
-    results |= {"profile": heads} if heads else {}
-    if others:
-        results["beside"] = [experiment.brief(name, results), *others]
-    files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
-    config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
-    folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
+        results |= {"profile": heads} if heads else {}
+        if others:
+            results["beside"] = [experiment.brief(name, results), *others]
+        files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
+        config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
+        folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
     _llm_report(results, name)
     _look_at(folder, files)
     if not (anyway or results["screening"] is None or results["screening"]["passed"]):

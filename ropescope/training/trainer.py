@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -217,16 +215,33 @@ def train(
     model = GPTJ(GPTJConfig(*sizes, rope=recipe.rope(), dropout=recipe.dropout)).train()
     optimiser = recipe.optimiser(model)
     # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
-    runs.new_folder(folder)
+    with runs.locked(folder):
+        _refuse_other_runs(folder, config, resume)  # again, as another may have come first
+        return _train(recipe, folder, config, data, model, optimiser, snapshots, on_step)
+
+
+def _train(
+    recipe: Recipe,
+    folder: Path,
+    config: str,
+    data: dict[str, Samples],
+    model: GPTJ,
+    optimiser: torch.optim.Optimizer,
+    snapshots: bool,
+    on_step: Callable[[int, float, Row | None], None] | None,
+) -> dict[str, Any]:
     runs.write_whole(folder / "config.json", config)
     checkpoint_file = folder / "checkpoint.safetensors"
     step, history = 0, History()
     if checkpoint_file.exists():
         try:
-            step = _restore(checkpoint_file.read_bytes(), model, optimiser)
+            step = _restore(runs.read_arrays(checkpoint_file), model, optimiser)
             history = History.read(folder / "history.safetensors", up_to=step)
-        except (OSError, KeyError, SafetensorError) as error:
-            raise ValueError(f"{folder} holds a damaged checkpoint ({error}): it cannot be resumed") from None
+        except (OSError, KeyError, ValueError, RuntimeError, IndexError) as error:
+            raise ValueError(
+                f"{folder} holds a damaged checkpoint ({_first_line(error)}): it is not used; "
+                "copy the folder anew, or remove it to train from the beginning"
+            ) from None
     watcher = Watcher(probe_of(data["validation"], recipe.probe))
 
     def look() -> Row:
@@ -272,6 +287,10 @@ def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
             raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
         if file.read_text() != config:
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
@@ -335,12 +354,12 @@ class History:
 
     def write(self, path: Path) -> None:
         """As one safetensors file, whole."""
-        runs.write_whole(path, save({name: torch.from_numpy(value) for name, value in self.arrays().items()}))
+        runs.write_whole(path, runs.packed_arrays(self.arrays()))
 
     @classmethod
     def read(cls, path: Path, up_to: int | None = None) -> History:
         """From a file, without rows later than a step."""
-        arrays = {name: value.numpy() for name, value in load(path.read_bytes()).items()}
+        arrays = runs.read_arrays(path)
         history = cls()
         for n, step in enumerate(arrays.pop("step").tolist()):
             if up_to is None or step <= up_to:
@@ -355,12 +374,12 @@ def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer) -> bytes:
         tensors |= {f"optimiser.{number}.{name}": value for name, value in state.items()}
     tensors["random"] = torch.get_rng_state()
     tensors["step"] = torch.tensor(step)
-    return save({name: value.contiguous() for name, value in tensors.items()})
+    return runs.packed_arrays({name: value.numpy() for name, value in tensors.items()})
 
 
-def _restore(data: bytes, model: GPTJ, optimiser: torch.optim.Optimizer) -> int:
+def _restore(arrays: dict[str, np.ndarray], model: GPTJ, optimiser: torch.optim.Optimizer) -> int:
     """Put model, optimiser and random numbers back to where `_packed` found them; returns the step."""
-    tensors = load(data)
+    tensors = {name: torch.tensor(value) for name, value in arrays.items()}
     model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
