@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import FrameType
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -43,15 +47,100 @@ Tasks = Annotated[str, typer.Argument(help="number, letter or all, at the size o
 
 
 def main() -> None:
-    """The entry point: bad input ends in one sentence and exit code 2, Ctrl-C in exit code 130."""
+    """The entry point: whatever goes wrong ends in one sentence and an exit code.
+
+    2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
+    place is shown if ROPESCOPE_TRACEBACK is set.
+    """
+    with _signals(), _held:
+        try:
+            app()
+        except SystemExit as leaving:
+            if leaving.code == 143:
+                _leave("terminated; files already written are whole", 143)
+            if leaving.code == 130 and isinstance(getattr(leaving.__context__, "__cause__", None), KeyboardInterrupt):
+                _leave("interrupted; files already written are whole", 130)
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or _came_from(error, KeyboardInterrupt):
+                _leave("interrupted; files already written are whole", 130)
+            if isinstance(error, ValueError) and not isinstance(error, OSError):
+                _leave(str(error), 2)
+            if isinstance(error, OSError):
+                _leave(_refused(error), 1)
+            if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
+                _leave("memory is not enough: ask for less at once, or free some; files already written are whole", 1)
+            if os.environ.get("ROPESCOPE_TRACEBACK"):
+                raise
+            _leave(
+                f"this should not happen ({type(error).__name__}: {error}): please report it, with what is shown when "
+                "ROPESCOPE_TRACEBACK=1 is set; files already written are whole",
+                70,
+            )
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    """End with one line, in which nothing can steer a terminal: it may quote names and contents of files."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(sentence.split()))
+    with suppress(OSError):  # nobody may listen
+        typer.echo(f"ropescope: {line}", err=True)
+    sys.exit(code)
+
+
+def _came_from(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an exception was raised while one of another kind was dealt with."""
+    seen = error.__cause__ or error.__context__
+    return seen is not None and (isinstance(seen, kind) or _came_from(seen, kind))
+
+
+ADVICE = {
+    errno.ENOSPC: "make room and give the same command again",
+    errno.EDQUOT: "make room and give the same command again",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EMFILE: "raise the limit on open files",
+    errno.ENFILE: "raise the limit on open files",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def _refused(error: OSError) -> str:
+    """What the system did not let happen, to which file, and what can be done about it."""
+    what = f"{error.filename} cannot be read or written" if error.filename is not None else "input or output failed"
+    why = error.strerror or str(error) or type(error).__name__
+    return f"{what} ({why}): {ADVICE.get(error.errno or 0, 'choose another place')}; files already written are whole"
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Ctrl-C while parts are being loaded ends the process at once; SIGTERM leaves no half-written file behind."""
+    import signal
+    import threading
+
+    from .__main__ import leave
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        at = frame
+        while at is not None:
+            if at.f_code.co_filename.startswith("<frozen importlib"):
+                leave(number, frame)
+            at = at.f_back
+        raise KeyboardInterrupt
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one does not wait
+        raise SystemExit(143)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, terminated)
     try:
-        app()
-    except ValueError as error:
-        typer.echo(f"ropescope: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("ropescope: interrupted; files already written are whole", err=True)
-        sys.exit(130)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 _held = ExitStack()
@@ -77,12 +166,11 @@ def _version(wanted: bool) -> bool:
 
 @app.callback()
 def _root(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    context.call_on_close(_held.close)
+    pass
 
 
 @app.command(epilog="Example:  ropescope demo --out out/demo")
@@ -260,10 +348,11 @@ def mechanisms(
         results[name] = found
         prompt, said = player.task_prompt(recipe.make_task(), samples)
         subjects.append(player.subject(network, prompt, f"{name} task", config[name] | {"prompts": said}))
-        _mechanisms_report(name, found)
     runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
     runs.write_whole(folder / "playground.json", json.dumps(player.playground(*subjects)) + "\n")
     runs.write_summary(folder, "mechanisms", config, results, ["closer.json", "playground.json", *files])
+    for name, found in results.items():
+        _mechanisms_report(name, found)
     _look_at(folder, files)
 
 
@@ -461,8 +550,9 @@ def generalise(
         results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
         about = figures.said(name, config)
         files += figures.write_figures(name, results[name], about, folder)
-        _generalise_report(results[name], about)
     runs.write_summary(folder, "generalise", config, results, files)
+    for name, found in results.items():
+        _generalise_report(found, figures.said(name, config))
     _look_at(folder, files)
 
 
@@ -939,8 +1029,6 @@ def reproduce(
     show: Annotated[bool, typer.Option("--list", help="Show the steps, how far they are and what is left, and leave.")] = False,
 ) -> None:
     """Do everything of both papers, step by step, up to the page with the scoreboard. Run it again to go on."""
-    import os
-
     from . import runs
     from .experiments import reproduce as experiment
 
@@ -1088,6 +1176,8 @@ def llm(
 
     Keys are read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) and never kept.
     """
+    import signal
+
     from . import runs as folders
     from .experiments import llm as experiment
     from .report import llm as figures
@@ -1102,6 +1192,8 @@ def llm(
     others = [experiment.run_beside(path) for path in beside or []]
     name = about["source"]
     folder = out or Path("out") / f"llm-{name.replace('/', '-')}"
+    with suppress(ValueError):  # in the main thread: only for this one asyncio waits for answers under way
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with experiment.Journal(folder, experiment.shared_config(about, settings)) as journal:
         parts, too_long = experiment.plan(settings, chat)
         asked = [question for part in parts for question in part]

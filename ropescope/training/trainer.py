@@ -266,8 +266,11 @@ def _train(
         ids, answer = (torch.from_numpy(x[rows]) for x in (data["train"].tokens, data["train"].answer))
         loss = train_step(recipe, step, ids, answer, model, optimiser)
         step += 1
-        seen = look() if step % recipe.watch_every == 0 or step == recipe.steps else None
-        if step % recipe.checkpoint_every == 0 or step == recipe.steps:
+        watched, kept = (step % every == 0 or step == recipe.steps for every in (recipe.watch_every, recipe.checkpoint_every))
+        if watched or kept:
+            _require_numbers(model, step)
+        seen = look() if watched else None
+        if kept:
             keep()
         if on_step is not None:
             on_step(step, float(loss), seen)
@@ -304,6 +307,15 @@ def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GP
     loss.backward()
     optimiser.step()
     return loss.detach()
+
+
+def _require_numbers(model: GPTJ, step: int) -> None:
+    """Before anything is kept: the loss of a step tells only what its weights were before."""
+    for name, weights in model.named_parameters():
+        if not weights.isfinite().all():
+            raise ValueError(
+                f"weights are NaN or infinite after step {step}, first in {name}: lower the rate; the last checkpoint is whole"
+            )
 
 
 def probe_of(samples: Samples, count: int) -> Samples:
