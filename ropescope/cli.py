@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import FrameType
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -50,15 +54,112 @@ Address = Annotated[
 
 
 def main() -> None:
-    """The entry point: bad input ends in one sentence and exit code 2, Ctrl-C in exit code 130."""
+    """The entry point: whatever goes wrong ends in one sentence and an exit code.
+
+    2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
+    place is shown if ROPESCOPE_TRACEBACK is set.
+    """
+    with _signals(), _held:
+        try:
+            app()
+        except SystemExit as leaving:
+            if leaving.code == 143:
+                _leave("terminated; files already written are whole", 143)
+            if leaving.code == 130 and isinstance(getattr(leaving.__context__, "__cause__", None), KeyboardInterrupt):
+                _leave("interrupted; files already written are whole", 130)
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or _came_from(error, KeyboardInterrupt):
+                _leave("interrupted; files already written are whole", 130)
+            if isinstance(error, ValueError) and not isinstance(error, OSError):
+                _leave(str(error), 2)
+            if isinstance(error, OSError):
+                _leave(_refused(error), 1)
+            if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
+                _leave("memory is not enough: ask for less at once, or free some; files already written are whole", 1)
+            if os.environ.get("ROPESCOPE_TRACEBACK"):
+                raise
+            _leave(
+                f"this should not happen ({type(error).__name__}: {error}): please report it, with what is shown when "
+                "ROPESCOPE_TRACEBACK=1 is set; files already written are whole",
+                70,
+            )
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    """End with one line, in which nothing can steer a terminal: it may quote names and contents of files."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(sentence.split()))
+    with suppress(OSError):  # nobody may listen
+        typer.echo(f"ropescope: {line}", err=True)
+    sys.exit(code)
+
+
+def _came_from(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an exception was raised while one of another kind was dealt with."""
+    seen = error.__cause__ or error.__context__
+    return seen is not None and (isinstance(seen, kind) or _came_from(seen, kind))
+
+
+ADVICE = {
+    errno.ENOSPC: "make room and give the same command again",
+    errno.EDQUOT: "make room and give the same command again",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EMFILE: "raise the limit on open files",
+    errno.ENFILE: "raise the limit on open files",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def _refused(error: OSError) -> str:
+    """What the system did not let happen, to which file, and what can be done about it."""
+    what = f"{error.filename} cannot be read or written" if error.filename is not None else "input or output failed"
+    why = error.strerror or str(error) or type(error).__name__
+    return f"{what} ({why}): {ADVICE.get(error.errno or 0, 'choose another place')}; files already written are whole"
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Ctrl-C while parts are being loaded ends the process at once; SIGTERM leaves no half-written file behind."""
+    import signal
+    import threading
+
+    from .__main__ import leave
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        at = frame
+        while at is not None:
+            if at.f_code.co_filename.startswith("<frozen importlib"):
+                leave(number, frame)
+            at = at.f_back
+        raise KeyboardInterrupt
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one does not wait
+        raise SystemExit(143)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, terminated)
     try:
-        app()
-    except ValueError as error:
-        typer.echo(f"ropescope: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("ropescope: interrupted; files already written are whole", err=True)
-        sys.exit(130)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_held = ExitStack()
+"""Folders that the command at work holds."""
+
+
+def _folder(out: Path) -> Path:
+    """The folder for results, made if need be, and held against other writers until the command ends."""
+    from . import runs
+
+    _held.enter_context(runs.locked(out))
+    return out
 
 
 def _version(wanted: bool) -> bool:
@@ -95,7 +196,7 @@ def demo(
     from .experiments.demo import demo as experiment
     from .report import charts
 
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = [asdict(row) for row in _progress(experiment(inputs, tau, seed), 39, "heads")]
     runs.write_whole(folder / "heads.json", json.dumps(rows, indent=1) + "\n")
     chart = alt.hconcat(charts.plane_chart(rows, "hand-made"), charts.share_chart(rows))
@@ -198,7 +299,7 @@ def evaluate(
     recipe = trainer.recipe(task)
     network, source = model_of(task, recipe.make_task().vocab_size, model)
     seed = _run_seed(seed, task, model)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     test = split(recipe.make_task(), recipe.samples, seed)["test"]
     accuracy = {f"{hops}-hop": float(value) for hops, value in enumerate(trainer.evaluate(network, test), start=1)}
     config = {"task": task, "model": source.name, "weights": runs.sha256(source / "model.safetensors"), "seed": seed}
@@ -257,7 +358,7 @@ def dynamics(
     if len({run.name for run in trajectories}) < len(trajectories):
         raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
     chosen = None if layers is None else _whole_numbers("--layers", layers)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
     files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder, chosen)]
     hashes = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
@@ -327,7 +428,7 @@ def mechanisms(
     recipes = {name: trainer.recipe(name) for name in names}
     models = {name: model_of(name, recipe.make_task().vocab_size, model) for name, recipe in recipes.items()}
     shown = _model_name(model)
-    folder, files = runs.new_folder(out), []
+    folder, files = _folder(out), []
     config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
     subjects: list[dict[str, Any]] = []
@@ -345,10 +446,11 @@ def mechanisms(
         results[name] = found
         prompt, said = player.task_prompt(recipe.make_task(), samples)
         subjects.append(player.subject(network, prompt, f"{name} task", config[name] | {"prompts": said}))
-        _mechanisms_report(name, found)
     runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
     runs.write_whole(folder / "playground.json", json.dumps(player.playground(*subjects)) + "\n")
     runs.write_summary(folder, "mechanisms", config, results, ["closer.json", "playground.json", *files])
+    for name, found in results.items():
+        _mechanisms_report(name, found)
     _look_at(folder, files)
 
 
@@ -388,7 +490,7 @@ def theory(
     from .experiments.theory import theory as experiment
     from .report import theory as figures
 
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     results = dict(_progress(experiment(inputs, longest, draws, seed), 9, "theory"))
     files = figures.write_figures(results, folder)
     runs.write_whole(folder / "curves.json", json.dumps(results.pop("curves")) + "\n")
@@ -451,7 +553,7 @@ def canonical(
         raise ValueError(f"preset must be one of {', '.join(experiment.PRESETS)}, not {preset!r}")
     settings = experiment.PRESETS[preset]
     where = _engine(engine, address)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     total = len(experiment.units(settings, seed))
     sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder, where), total, "sweeps")))
     results = {
@@ -542,7 +644,7 @@ def generalise(
     shown = _model_name(model)
     weights = {name: runs.sha256(source / "model.safetensors") for name, (_, source) in opened.items()}
     config = {"task": task, "models": dict.fromkeys(names, shown), "weights": weights, **asdict(settings)}
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
     rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
     results: dict[str, Any] = {}
@@ -552,8 +654,9 @@ def generalise(
         results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
         about = figures.said(name, config)
         files += figures.write_figures(name, results[name], about, folder)
-        _generalise_report(results[name], about)
     runs.write_summary(folder, "generalise", config, results, files)
+    for name, found in results.items():
+        _generalise_report(found, figures.said(name, config))
     _look_at(folder, files)
 
 
@@ -673,7 +776,7 @@ def profile(
     makers.check_fits(asked, loaded.context, loaded.vocabulary)
     door = Door(loaded.model)
     name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = runs.new_folder(out or Path("out") / f"profile-{name}")
+    folder = _folder(out or Path("out") / f"profile-{name}")
     config = {"model": loaded.about, "prompts": about, **asdict(settings)}
     cost = experiment.estimate(door, asked, settings)
     typer.echo(
@@ -785,7 +888,7 @@ def control(
         return units
 
     name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = runs.new_folder(out or Path("out") / f"control-{name}")
+    folder = _folder(out or Path("out") / f"control-{name}")
     config = about | {"asked": asked, "heads": heads, "head_share": share, "draws": draws, "seed": seed}
     most = (27 + 7 * draws if everything else 1 + draws) + 3 * (draws + 1)
     rows = list(_progress(experiment.control(subject, plan, config, folder), most, "changes"))
@@ -873,7 +976,7 @@ def conformance(
     names = families or known
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = list(_progress((check_family(name, seed) for name in names), len(names), "families"))
     runs.write_whole(folder / "families.json", json.dumps(rows, indent=1) + "\n")
     runs.write_summary(folder, "conformance", {"families": len(names), "seed": seed}, counts(rows), ["families.json"])
@@ -933,7 +1036,7 @@ def bench(
     if model is not None:
         _bench_profile(model, _whole_numbers("--pairs", pairs), rounds, seed, out)
         return
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
     config |= {"samples": samples, "steps": steps, "seed": seed}
     results: dict[str, Any] = {}
@@ -988,7 +1091,7 @@ def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Pa
     loaded = load_model(model)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = list(_progress((bench_profile(loaded, number, rounds, seed) for number in pairs), len(pairs), "prompts"))
     config = {"what": "profile", "model": loaded.about, "pairs": pairs, "rounds": rounds, "seed": seed}
     runs.write_summary(folder, "bench", config, {str(row["pairs"]): row for row in rows})
@@ -1061,8 +1164,7 @@ def reproduce(
     show: Annotated[bool, typer.Option("--list", help="Show the steps, how far they are and what is left, and leave.")] = False,
 ) -> None:
     """Do everything of both papers, step by step, up to the page with the scoreboard. Run it again to go on."""
-    import os
-
+    from . import runs
     from .experiments import reproduce as experiment
 
     jobs = (os.cpu_count() or 1) if jobs is None else jobs
@@ -1077,8 +1179,10 @@ def reproduce(
         return
     program = "from ropescope.experiments.reproduce import leave_with_parent; leave_with_parent()"
     program += "; from ropescope.cli import main; main()"
+    lock = _held.enter_context(runs.locked(out, patience=10.0))
+    command = (sys.executable, "-c", program)
     try:
-        with closing(experiment.run(plan, (sys.executable, "-c", program), jobs, left_out)) as work, _shown(jobs) as shown:
+        with closing(experiment.run(plan, command, jobs, left_out, lock)) as work, _shown(jobs) as shown:
             for progress in work:
                 shown(progress)
     except KeyboardInterrupt:
@@ -1207,6 +1311,8 @@ def llm(
 
     Keys are read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) and never kept.
     """
+    import signal
+
     from . import runs as folders
     from .experiments import llm as experiment
     from .report import llm as figures
@@ -1220,7 +1326,9 @@ def llm(
     heads = None if profile is None else experiment.profile_beside(profile, about.get("weights"))
     others = [experiment.run_beside(path) for path in beside or []]
     name = about["source"]
-    folder = folders.new_folder(out or Path("out") / f"llm-{name.replace('/', '-')}")
+    folder = out or Path("out") / f"llm-{name.replace('/', '-')}"
+    with suppress(ValueError):  # in the main thread: only for this one asyncio waits for answers under way
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with experiment.Journal(folder, experiment.shared_config(about, settings)) as journal:
         parts, too_long = experiment.plan(settings, chat)
         asked = [question for part in parts for question in part]
@@ -1237,12 +1345,12 @@ def llm(
             if not (anyway or result is None or result["passed"]):
                 break
         results = experiment.results(settings, journal.answers, too_long)
-    results |= {"profile": heads} if heads else {}
-    if others:
-        results["beside"] = [experiment.brief(name, results), *others]
-    files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
-    config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
-    folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
+        results |= {"profile": heads} if heads else {}
+        if others:
+            results["beside"] = [experiment.brief(name, results), *others]
+        files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
+        config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
+        folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
     _llm_report(results, name)
     _look_at(folder, files)
     if not (anyway or results["screening"] is None or results["screening"]["passed"]):

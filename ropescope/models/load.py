@@ -65,6 +65,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
         except Exception:  # models trained on token ids have none
             tokenizer = None
+    require_finite(model, source)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)
     vocabulary: int = model.get_input_embeddings().weight.shape[0]  # type: ignore[index, assignment]
@@ -116,6 +117,13 @@ def parameter_hash(model: nn.Module) -> str:
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def require_finite(model: nn.Module, source: str | Path) -> None:
+    """Refuse a model of which no number would be right."""
+    for name, weights in model.named_parameters():
+        if not weights.isfinite().all():
+            raise ValueError(f"{source} holds NaN or infinite weights, first in {name}: copy the model anew")
 
 
 def _hashes(path: Path) -> dict[str, str]:

