@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 ROPESCOPE_WEIGHTS ?= weights
 export ROPESCOPE_WEIGHTS
 
-.PHONY: demo test lint weights browser bench clean
+.PHONY: demo test lint weights browser bench reference clean
 
 # Heads are scored anew, hand-made and bundled ones; the page shows the recorded runs beside what both papers say.
 demo: $(VENV)/.installed
@@ -34,6 +34,11 @@ weights: $(VENV)/.tested
 browser: $(VENV)/.tested
 	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium; }; } \
 		|| $(BIN)/playwright install chromium
+
+# docs/api.md and docs/commands.md from signatures, docstrings and --help; pictures of docs/guide.md.
+reference: $(VENV)/.installed
+	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/pictures.py
 
 bench: $(VENV)/.installed
 	$(BIN)/ropescope bench --out out/bench

@@ -331,7 +331,10 @@ def counterfactual_logits(
 
 
 def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFactors:
-    """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position (the last unless given).
+    """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position.
+
+    heads           what a layer hands over
+    query_position  the last unless given
 
     Raises ValueError if the position has no query.
 
@@ -369,9 +372,11 @@ def _row(heads: Heads, at: int) -> int:
 
 
 def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
-    """`M` of every head of a layer for the query at one position (the last unless given): (B, H, T, T).
+    """`M` of every head of a layer, (B, H, T, T), for the query at one position.
 
-    With `by_plane` there is one for each RoPE plane, (F, B, H, T, T).
+    heads           what a layer hands over
+    query_position  the last unless given
+    by_plane        one for each RoPE plane: (F, B, H, T, T)
 
     Raises ValueError if the position has no query.
 
@@ -389,7 +394,11 @@ def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool
 def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = False) -> Float[Tensor, "B H Q T"]:
     """The real attention weights (B, H, Q, T) of the queries at positions `rows`, straight from rotated queries and keys.
 
-    They sum to 1 over keys, or to less where the layer has sinks. `single` precision is quicker.
+    heads   of one layer
+    rows    positions of the queries, (Q,)
+    single  compute in single precision, which is quicker
+
+    They sum to 1 over keys, or to less where the layer has sinks.
 
     Raises ValueError if a position has no query.
 

@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class MeanInterval(NamedTuple):
-    """Mean over inputs, and the interval in which it would fall had other inputs been drawn; arrays without the axis of inputs.
+    """Mean over inputs, and the interval in which it would fall had other inputs been drawn.
+
+    mean, low, high  arrays without the axis of inputs
 
     >>> import ropescope as rs
     >>> mean, low, high = rs.mean_interval([0.1, 0.2, 0.3, 0.4])

@@ -13,7 +13,8 @@ POSITIONAL, MIXED, SYMBOLIC = 1, 0, -1
 class PuritySteps(NamedTuple):
     """Steps, one per head; NaN where it never happened.
 
-    `first_*` is the first step at which the head was pure, `since_*` the step from which it has stayed so to the end.
+    first_positional, first_symbolic  the first step at which the head was pure of this kind
+    since_positional, since_symbolic  the step from which it has stayed so to the end
 
     >>> import ropescope as rs
     >>> steps = rs.purity_steps([0.95, 0.5, 0.95], [0.05, 0.5, 0.05], [0, 10, 20])  # pure, not so, and pure again

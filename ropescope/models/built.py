@@ -227,6 +227,11 @@ def letters_of_pairs(alphabet: int, digits: int) -> tuple[Int[Tensor, " V"], Int
 def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | None = None) -> OneHead:
     """Index by a purely positional head, in one plane: paper A's H_POS, with the ids of `IndexTask`.
 
+    items    places of an input before the query
+    symbols  letters
+    angle    of the plane, radians per position
+    beta     inverse temperature; one that provably suffices unless given
+
     The key of every letter is v, that of a query is nothing. The query j, which stands at place n = `items`, is v turned back
     by (n - j) angle, so place p gets the logit cos((p - j) angle), and the query's own place 0. The largest is 1, at p = j
     alone as long as d angle is no multiple of 2 pi for d = 1 ... n - 1. A letter's value is its one-hot; nothing else is put
@@ -258,6 +263,12 @@ def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | N
 
 def h_sym(items: int = 16, symbols: int = 16, attributes: int = 8, angle: float = 0.0, beta: float | None = None) -> OneHead:
     """Retrieval by a head that is purely symbolic at angle 0, in one plane: paper A's H_SYM, with the ids of `RetrievalTask`.
+
+    items       pairs of an input before the query
+    symbols     what pairs are found by
+    attributes  what is asked for
+    angle       of the plane, radians per position
+    beta        inverse temperature; one that provably suffices unless given
 
     Symbols stand omega = 2 pi / symbols apart on the circle; the key of a pair is that of its symbol, the key of a query
     nothing. The query of a symbol has the symbol's direction, turned so that it meets its key at the middle c = (n - 1) / 2
@@ -294,12 +305,13 @@ def h_mix(
 ) -> OneHead:
     """Partial induction in two planes, one that never turns and one of a moderate angle: paper A's H_MIX.
 
-    Ids are those of `PartialInductionTask`. The first plane matches symbols as in `h_sym`, with weight c. In the second every
-    pair has the key v, and the query is turned so that place p gets sin((p - (n - 1) / 2) angle), which rises with p as long
-    as (n - 1) angle <= pi. Of two pairs that match, the later one wins, by at least g, the smallest rise from a place to the
-    next. A pair that does not match is at most R ahead by its place, R the whole rise, and c (1 - cos omega) behind by its
-    symbol: with c = (R + g) / (1 - cos omega), or R / 2 + g if that is more, every other pair, and the query itself with its
-    logit 0, is at least g behind the right one (`theory.latest_gap`). The default angle is pi / (2 n).
+    Ids are those of `PartialInductionTask`; arguments as for `h_sym`, `angle` that of the second plane. The first plane
+    matches symbols as in `h_sym`, with weight c. In the second every pair has the key v, and the query is turned so that
+    place p gets sin((p - (n - 1) / 2) angle), which rises with p as long as (n - 1) angle <= pi. Of two pairs that match,
+    the later one wins, by at least g, the smallest rise from a place to the next. A pair that does not match is at most R
+    ahead by its place, R the whole rise, and c (1 - cos omega) behind by its symbol: with c = (R + g) / (1 - cos omega), or
+    R / 2 + g if that is more, every other pair, and the query itself with its logit 0, is at least g behind the right one
+    (`theory.latest_gap`). The default angle is pi / (2 n).
 
     Raises ValueError if a size is below 1 or the angle is not above 0 and at most pi / (items - 1).
 
@@ -338,11 +350,12 @@ def h_single(
 ) -> OneHead:
     """Partial induction in one plane of one small angle, which corollary 1 of paper A says cannot be.
 
-    Symbols stand omega apart as in `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense
-    in which the plane turns. A pair d places before the last one whose symbol is k after the one sought gets cos(k omega +
-    aim + d angle): a match loses with every place that it lies further back, and still beats all other symbols while 2 aim +
-    (2 n - 3) angle < omega. So the latest match wins. Its lead is small, `theory.single_gap`, and the temperature has to
-    make up for it: that is what a second plane saves. Unless given, angle and aim are those with the largest lead.
+    Ids are those of `PartialInductionTask`; arguments as for `h_sym`, and `aim` in radians. Symbols stand omega apart as in
+    `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense in which the plane turns. A pair
+    d places before the last one whose symbol is k after the one sought gets cos(k omega + aim + d angle): a match loses with
+    every place that it lies further back, and still beats all other symbols while 2 aim + (2 n - 3) angle < omega. So the
+    latest match wins. Its lead is small, `theory.single_gap`, and the temperature has to make up for it: that is what a
+    second plane saves. Unless given, angle and aim are those with the largest lead.
 
     Raises ValueError if a size is below 1, or angle and aim let a place count as much as a symbol.
 

@@ -200,6 +200,9 @@ def stop_planes(model: Door | GPTJ, planes: Planes) -> dict[int, LayerChange]:
 def p_rope(model: Door | GPTJ, share: float) -> dict[int, LayerChange]:
     """Stop the slowest share of planes from turning: 0 changes nothing, 1 takes all positions away (NoPE).
 
+    model  a `Door` or one of our GPT-J
+    share  of the planes that turn, the slowest first
+
     Barbero et al. 2024 (2410.06205) name p-RoPE by the share that goes on turning: their p is 1 - `share`.
 
     Raises ValueError if the share is not from 0 to 1.

@@ -123,7 +123,7 @@ class Block(nn.Module):
 
 
 class GPTJ(nn.Module):
-    """The model: token ids (B, T) to logits (B, T, V).
+    """The model: token ids (B, T) to logits (B, T, V). It starts with random weights, of the sizes in `config`.
 
     `on_heads` is called with each layer's number and its `Heads` as it runs.
 

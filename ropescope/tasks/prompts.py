@@ -166,8 +166,13 @@ def task_prompts(
 ) -> list[Prompt]:
     """Sequences of the "number" or "letter" task behind its rule and one example; blocks are the items before the query item.
 
-    Every path has `hops` hops. Letters of the number task go from a to z; otherwise the sequences are those of the task, with
-    `targets` items that may be answers and `stops` that lead on.
+    task     "number" or "letter"
+    hops     of every path
+    targets  items that may be answers
+    stops    items that lead on
+
+    Others are those of `binding_prompts`. Letters of the number task go from a to z; otherwise the sequences are those of
+    the task.
 
     Raises ValueError as `binding_prompts` does of a tokenizer, or if the task is another or its sizes do not fit.
 
@@ -206,8 +211,8 @@ def task_prompts(
 def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line") -> list[Prompt]:
     """A prompt of each text as it stands; the query is its last token.
 
-    With `blocks` "line" every line before the last is a block, with "token" every token before the last. BOS, where the
-    family puts one, stays.
+    The `text` may be several. With `blocks` "line" every line before the last is a block, with "token" every token before
+    the last. BOS, where the family puts one, stays.
 
     Raises ValueError as `binding_prompts` does of a tokenizer, or if a text is empty or has fewer than two blocks.
 
