@@ -35,7 +35,7 @@ class Rope:
     >>> len(rs.Rope(head_dim=64, rotary_dim=16).plane_frequencies)  # partial rotary: 8 planes and what never turns
     9
     >>> quarter = rs.Rope(frequencies=[torch.pi / 2])  # one plane, a quarter turn per position
-    >>> quarter.rotate(torch.tensor([1.0, 0.0]), [0, 1, 2]).round().int().tolist()
+    >>> quarter.rotate(torch.tensor([[1.0, 0.0]] * 3), [0, 1, 2]).round().int().tolist()
     [[1, 0], [0, 1], [-1, 0]]
     >>> quarter.unrotate(torch.tensor([0.0, 1.0]), 1).round().int().tolist()
     [1, 0]

@@ -48,7 +48,7 @@ def purity(positional: ArrayLike, symbolic: ArrayLike, gamma: float = 0.1) -> ND
         raise ValueError(f"positional and symbolic must have one shape, not {p.shape} and {s.shape}")
     is_positional = (p >= 1 - gamma) & (s <= gamma)
     is_symbolic = (s >= 1 - gamma) & (p <= gamma)
-    return is_positional.astype(np.int8) - is_symbolic.astype(np.int8)
+    return np.asarray(is_positional.astype(np.int8) - is_symbolic.astype(np.int8))
 
 
 def purity_steps(positional: ArrayLike, symbolic: ArrayLike, steps: ArrayLike, gamma: float = 0.1) -> PuritySteps:
