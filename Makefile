@@ -17,8 +17,8 @@ demo: $(VENV)/.installed
 	echo "$$(( $$(date +%s) - start )) seconds after installation: look at out/demo/index.html"
 
 test: lint weights browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/test_bad_input.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_bad_input.py --no-shape-checks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/test_bad_input.py --ignore=tests/test_docs_code.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_bad_input.py tests/test_docs_code.py --no-shape-checks
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .

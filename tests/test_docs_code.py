@@ -236,3 +236,18 @@ def test_docstrings_say_what_is_needed(each):
     before = docs[each.name] + "".join(docs.get(name, "") for name in re.findall(r"`(\w+)`", docs[each.name]))
     for name in (argument.split(":")[0] for argument in given):
         assert name == "*" or re.search(rf"\b{name}\b", before), f"{name} is not explained"
+
+
+# Pictures
+
+
+def test_pictures_can_be_made_anew(tmp_path):
+    """Of the size of those in the docs; their numbers are those that the guide prints."""
+    pictures = script("pictures")
+    for name, chart in pictures.PICTURES.items():
+        chart().save(tmp_path / name, scale_factor=1.3)
+        sizes = [(folder / name).read_bytes()[16:24] for folder in (tmp_path, ROOT / "docs")]  # width and height of a PNG
+        assert sizes[0] == sizes[1]
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    for name, M in pictures.heads().items():
+        assert f"\n{name:11} " + " ".join(f"{score:.2f}" for score in ropescope.swap_scores(M)) in guide
