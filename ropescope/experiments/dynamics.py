@@ -24,7 +24,7 @@ def dynamics(run: Trajectory, gammas: tuple[float, ...] = (0.1, 0.05)) -> dict[s
     positional, symbolic = run.measures["positional"], run.measures["symbolic"]
     degree = np.abs(positional - symbolic).mean((1, 2))
     correlation = None
-    if np.ptp(degree) > 0 and np.ptp(accuracy) > 0:
+    if len(degree) > 2 and np.ptp(degree) > 0 and np.ptp(accuracy) > 0:  # two points have no p-value
         found = spearmanr(degree, accuracy)
         correlation = {"spearman": float(found.statistic), "p_value": float(found.pvalue)}
     result: dict[str, Any] = {
