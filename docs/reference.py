@@ -65,7 +65,7 @@ def members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and not part.name.startswith("_") and (doc := ast.get_docstring(part)):
             plain = any(ast.unparse(mark) == "property" for mark in part.decorator_list)
-            yield part.name if plain else signature(part.name, arguments(part), returns(part)), doc
+            yield part.name if plain else f"{part.name}({', '.join(arguments(part))}){returns(part)}", doc
 
 
 def arguments(node: ast.FunctionDef) -> list[str]:
@@ -75,10 +75,10 @@ def arguments(node: ast.FunctionDef) -> list[str]:
     for at, value in enumerate(reversed(given.defaults), start=1):
         listed[-at] = (listed[-at][0], value)
     shown = [_argument(each, value) for each, value in listed if each.arg not in ("self", "cls")]
-    if given.kwonlyargs:
-        named = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-        shown += ["*", *(_argument(each, value) for each, value in named)]
-    return shown
+    if given.vararg or given.kwonlyargs:
+        shown.append(f"*{_argument(given.vararg, None)}" if given.vararg else "*")
+    shown += [_argument(each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    return [*shown, f"**{_argument(given.kwarg, None)}"] if given.kwarg else shown
 
 
 def _argument(each: ast.arg, value: ast.expr | None) -> str:
@@ -92,7 +92,9 @@ def _kind(annotation: ast.expr) -> str:
 
 
 def fields(node: ast.ClassDef) -> list[str]:
-    """What a class is made with: arguments of its `__init__`, or its fields."""
+    """What a class is made with: arguments of its `__init__`, or its fields; of an error, what it is a kind of."""
+    if node.name.endswith("Error"):
+        return [ast.unparse(base) for base in node.bases]
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             return arguments(part)
@@ -172,15 +174,16 @@ def api() -> str:
         f"```text\n{letters.strip(chr(10))}\n```",
         "\n".join(("| name | what it is |", "|---|---|", *_index(names))),
     ]
-    room = None
+    room, written = None, list(shown.values())
     for each in names:
         if each.room != room:
             room = each.room
             lines += [f"## ropescope.{room}", _first(ast.get_docstring(module(room)) or "")]
         lines += [f"### {each.name}", f"```text\n{shown[each.name]}\n```", markdown(each.doc)]
         if isinstance(each.node, ast.ClassDef) and (parts := list(members(each.node))):
-            lines += ["It has", "\n".join(f"- `{' '.join(call.split())}`: {_first(doc)}" for call, doc in parts)]
-    lines += ["## Types", "\n".join(f"- `{name}`: {said}" for name, said in types("\n".join(shown.values())).items())]
+            lines += ["It has", "\n".join(f"- `{call}`: {_first(doc)}" for call, doc in parts)]
+            written += [call for call, _ in parts]
+    lines += ["## Types", "\n".join(f"- `{name}`: {said}" for name, said in types("\n".join(written)).items())]
     return "\n\n".join(lines) + "\n"
 
 

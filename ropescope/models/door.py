@@ -168,7 +168,9 @@ class Door:
     those that compute in single precision whatever the model's own, `errors` how far each was from what `M` foretold, `ropes`
     the rotation of each as it was on the first trial, `heads` how many query heads each has.
 
-    Opening takes a few passes over 14 tokens; keep the door if you need it more than once.
+    Opening takes a few passes over 14 tokens; keep the door if you need it more than once. `read` tells of each attention
+    layer by its number (`layer`), its `heads`, `factors`, which are `M` at the query, and `error`, what attention from `M`
+    differs by from the model's own.
 
     Raises RefusedError, in one sentence, if a layer's keys are not the rotated contents of single tokens.
 
