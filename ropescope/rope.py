@@ -92,7 +92,7 @@ class Rope:
         return self.frequencies + ((0.0,) if self.rotary_dim < self.head_dim else ())
 
     def rotate(self, x: Float[Tensor, "*batch d"], positions: Tensor | Sequence[float] | float) -> Float[Tensor, "*batch d"]:
-        """Turn vectors as if they stood at `positions` (any real numbers, broadcast against `x.shape[:-1]`)."""
+        """Turn vectors as if they stood at `positions` (any real numbers, broadcast to `x.shape[:-1]`)."""
         turned, still = self.to_planes(x)
         where = torch.as_tensor(positions, dtype=torch.float64, device=x.device)
         angles = where[..., None] * torch.tensor(self.frequencies, dtype=torch.float64, device=x.device)
