@@ -14,13 +14,25 @@ from .rope import Rope
 class Heads:
     """Content (un-rotated) queries and keys of all heads of one layer, and how the layer turns them into logits.
 
-    With grouped-query attention there are fewer key heads than query heads; query head `h` reads key head
-    `h // (H // G)`, as everywhere in `transformers`.
+    queries   (B, H, Q, d), those of the last Q positions: as many fewer than keys as there are positions without one
+    keys      (B, G, T, d); with grouped-query attention G < H, and query head `h` reads key head `h // (H // G)`, as
+              everywhere in `transformers`
+    rope      the rotation, the same for all heads
+    scale     factor of the dot product, mostly 1 / sqrt(d)
+    soft_cap  logits are `cap * tanh(logit / cap)`
+    window    how many positions a query sees, its own included
+    alibi     slopes of a linear distance bias, one per head
+    turns     the rotations that the layer really applied, plane by plane, where those differ from what `rope` says: by the
+              rounding of its angles, or by a factor (YaRN)
+    sinks     logits that take part in the softmax and belong to no key, one per head
 
-    Queries may be those of the last positions only: as many fewer than keys as there are positions without one.
+    Raises ValueError if queries or keys have not four axes, or key heads cannot be shared evenly.
 
-    `turns` are the rotations that the layer really applied, plane by plane, where those differ from what `rope` says: by the
-    rounding of its angles, or by a factor (YaRN). `sinks` are logits that take part in the softmax and belong to no key.
+    >>> import torch, ropescope as rs
+    >>> queries, keys = torch.randn(1, 8, 10, 16), torch.randn(1, 2, 10, 16)  # eight query heads share two key heads
+    >>> heads = rs.Heads(queries, keys, rs.Rope(head_dim=16), scale=0.25)
+    >>> rs.swap_scores(rs.layer_logits(heads)).positional.shape
+    torch.Size([1, 8])
     """
 
     queries: Float[Tensor, "B H Q d"]

@@ -35,7 +35,24 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 @dataclass(frozen=True)
 class LogitFactors:
-    """`M = content @ place.T`, soft-capped, plus `bias`, where `visible`; never multiplied out until asked."""
+    """`M = content @ place.T`, soft-capped, plus `bias`, where `visible`; never multiplied out until asked.
+
+    content   (..., T, r): what each key has in common with the query, plane by plane; knows nothing of places
+    place     (..., T, r): what each position does to it; knows nothing of contents
+    rope      whose planes the columns belong to: two each, then one for what never turns
+    soft_cap  of the logits, or None
+    bias      (..., T): what a position adds to its logits, or None
+    visible   (..., T): which positions the query sees, or None for all
+
+    Made by `logit_factors` and `layer_factors`.
+
+    >>> import torch, ropescope as rs
+    >>> factors = rs.logit_factors(torch.randn(6), torch.randn(5, 6), rs.Rope(head_dim=6))
+    >>> factors.matrix().shape, factors.diagonal().shape, factors.planes().shape
+    (torch.Size([5, 5]), torch.Size([5]), torch.Size([3, 5, 5]))
+    >>> torch.allclose(factors.planes().sum(0), factors.matrix())
+    True
+    """
 
     content: Float[Tensor, "*batch T r"]
     place: Float[Tensor, "*#batch T r"]
@@ -163,7 +180,17 @@ def logit_factors(
     alibi: float | Float[Tensor, "*#batch"] | None = None,
     turns: Complex[Tensor, "T F"] | None = None,
 ) -> LogitFactors:
-    """`M` in factored form, for contexts too long for a square matrix. Arguments as in `counterfactual_logits`."""
+    """`M` in factored form, for contexts too long for a square matrix.
+
+    Arguments and errors are those of `counterfactual_logits`.
+
+    >>> import torch, ropescope as rs
+    >>> factors = rs.logit_factors(torch.randn(64), torch.randn(8192, 64), rs.Rope(head_dim=64))
+    >>> factors.content.shape  # instead of 8192 x 8192
+    torch.Size([8192, 64])
+    >>> factors.piece(slice(0, 3), slice(100, 104)).shape  # the first three contents at four places
+    torch.Size([3, 4])
+    """
     for name, x, axes in (("query", query, "(..., d)"), ("keys", keys, "(..., T, d)")):
         if x.ndim < axes.count(",") or x.shape[-1] != rope.head_dim:
             raise ValueError(f"{name} must be {axes} with d = {rope.head_dim} as in rope, not {tuple(x.shape)}")
@@ -277,9 +304,17 @@ def counterfactual_logits(
     The result has a row and a column for each key up to the last query position, in double precision. Positions that a
     query cannot see hold -inf. The query is the last position that is seen, and its own key never moves.
 
-    >>> M = counterfactual_logits(torch.randn(8, 64), torch.randn(8, 17, 64), Rope(head_dim=64))
+    Raises ValueError if shapes do not fit each other or `rope`, a number is not positive, a query position has no key, or
+    query or keys hold NaN or infinite numbers.
+
+    >>> import torch, ropescope as rs
+    >>> M = rs.counterfactual_logits(torch.randn(8, 64), torch.randn(8, 17, 64), rs.Rope(head_dim=64))
     >>> M.shape
     torch.Size([8, 17, 17])
+    >>> keys = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])  # one plane, a quarter turn per position
+    >>> M = rs.counterfactual_logits(keys[2], keys, rs.Rope(frequencies=[torch.pi / 2]), scale=1)
+    >>> M.round().int().tolist()
+    [[-1, 0, 1], [0, 1, 0], [-1, 0, 1]]
     """
     factors = logit_factors(
         query,
@@ -296,7 +331,19 @@ def counterfactual_logits(
 
 
 def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFactors:
-    """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position (the last unless given)."""
+    """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position.
+
+    heads           what a layer hands over
+    query_position  the last unless given
+
+    Raises ValueError if the position has no query.
+
+    >>> import torch, ropescope as rs
+    >>> heads = rs.Heads(torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8), rs.Rope(head_dim=8), scale=8**-0.5)
+    >>> factors = rs.layer_factors(heads)
+    >>> factors.matrix().shape, factors.only_planes([0]).matrix().shape  # the whole head, and its fastest plane alone
+    (torch.Size([2, 4, 9, 9]), torch.Size([2, 4, 9, 9]))
+    """
     at = heads.keys.shape[-2] - 1 if query_position is None else query_position
     groups = heads.keys.shape[1]
     factors = logit_factors(
@@ -325,13 +372,45 @@ def _row(heads: Heads, at: int) -> int:
 
 
 def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
-    """`M` of every head of a layer for the query at one position (the last unless given): (B, H, T, T)."""
+    """`M` of every head of a layer, (B, H, T, T), for the query at one position.
+
+    heads           what a layer hands over
+    query_position  the last unless given
+    by_plane        one for each RoPE plane: (F, B, H, T, T)
+
+    Raises ValueError if the position has no query.
+
+    >>> import torch, ropescope as rs
+    >>> heads = rs.Heads(torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8), rs.Rope(head_dim=8), scale=8**-0.5)
+    >>> rs.layer_logits(heads).shape
+    torch.Size([2, 4, 9, 9])
+    >>> rs.layer_logits(heads, query_position=5, by_plane=True).shape  # keys 0 to 5
+    torch.Size([4, 2, 4, 6, 6])
+    """
     factors = layer_factors(heads, query_position)
     return factors.planes() if by_plane else factors.matrix()
 
 
 def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = False) -> Float[Tensor, "B H Q T"]:
-    """The real attention weights of some queries, straight from rotated queries and keys; `single` precision is quicker."""
+    """The real attention weights (B, H, Q, T) of the queries at positions `rows`, straight from rotated queries and keys.
+
+    heads   of one layer
+    rows    positions of the queries, (Q,)
+    single  compute in single precision, which is quicker
+
+    They sum to 1 over keys, or to less where the layer has sinks.
+
+    Raises ValueError if a position has no query.
+
+    >>> import torch, ropescope as rs
+    >>> heads = rs.Heads(torch.randn(1, 2, 7, 8), torch.randn(1, 2, 7, 8), rs.Rope(head_dim=8), scale=8**-0.5)
+    >>> weights = rs.attention_weights(heads, torch.tensor([3, 6]))
+    >>> weights.shape
+    torch.Size([1, 2, 2, 7])
+    >>> M = rs.layer_logits(heads)  # at the last query, whose real logits are the diagonal
+    >>> torch.allclose(weights[:, :, 1], M.diagonal(dim1=-2, dim2=-1).softmax(-1))
+    True
+    """
     device = heads.keys.device
     dtype = torch.float32 if single else exact_dtype(device)
     places = torch.arange(heads.keys.shape[-2], device=device)

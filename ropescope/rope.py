@@ -16,18 +16,29 @@ Pairing = Literal["half", "interleaved"]
 
 @dataclass(frozen=True, init=False)
 class Rope:
-    """The rotation of one head: plane `f` turns by `position * frequencies[f]`.
+    """The rotation of one head: plane `f` turns by `position * frequencies[f]`, in radians.
 
-    Give a `base` and dimensions, or any list of `frequencies` (a plane of frequency 0 never turns):
+    head_dim     dimensions of a head, d; twice the number of `frequencies` unless given
+    base         frequencies are `base ** (-2f / rotary_dim)`, unless they are given themselves
+    rotary_dim   how many dimensions turn, an even number, all unless given; 0 is NoPE
+    pairing      which two dimensions form plane `f` of `F`: "half" pairs `f` with `F + f` (Llama, NeoX, Qwen, Gemma),
+                 "interleaved" pairs `2f` with `2f + 1` (GPT-J, llama2.c)
+    frequencies  radians per position, one for each plane, instead of a base; a plane of frequency 0 never turns
 
-    >>> Rope(head_dim=64)                                # base 10000, 32 planes
-    >>> Rope(head_dim=64, base=1e6, rotary_dim=16)       # partial rotary: 8 planes, 48 dimensions that never turn
-    >>> Rope(frequencies=[1.0, 0.1, 0.0])                # head of 6 dimensions
-    >>> Rope(head_dim=64, rotary_dim=0)                  # NoPE
+    Dimensions from `rotary_dim` on never turn; together they count as one last plane of frequency 0.
 
-    `pairing` says which two dimensions form plane `f` of `F`: "half" pairs `f` with `F + f` (Llama, NeoX, Qwen,
-    Gemma), "interleaved" pairs `2f` with `2f + 1` (GPT-J, llama2.c). Dimensions from `rotary_dim` on never turn;
-    together they count as one last plane of frequency 0.
+    Raises ValueError if sizes do not fit each other, or base, frequencies or pairing are not allowed.
+
+    >>> import torch, ropescope as rs
+    >>> rs.Rope(head_dim=4, base=100.0)
+    Rope(head_dim=4, frequencies=(1.0, 0.1), pairing='half')
+    >>> len(rs.Rope(head_dim=64, rotary_dim=16).plane_frequencies)  # partial rotary: 8 planes and what never turns
+    9
+    >>> quarter = rs.Rope(frequencies=[torch.pi / 2])  # one plane, a quarter turn per position
+    >>> quarter.rotate(torch.tensor([[1.0, 0.0]] * 3), [0, 1, 2]).round().int().tolist()
+    [[1, 0], [0, 1], [-1, 0]]
+    >>> quarter.unrotate(torch.tensor([0.0, 1.0]), 1).round().int().tolist()
+    [1, 0]
     """
 
     head_dim: int
@@ -81,7 +92,7 @@ class Rope:
         return self.frequencies + ((0.0,) if self.rotary_dim < self.head_dim else ())
 
     def rotate(self, x: Float[Tensor, "*batch d"], positions: Tensor | Sequence[float] | float) -> Float[Tensor, "*batch d"]:
-        """Turn vectors as if they stood at `positions` (any real numbers, broadcast against `x.shape[:-1]`)."""
+        """Turn vectors as if they stood at `positions` (any real numbers, broadcast to `x.shape[:-1]`)."""
         turned, still = self.to_planes(x)
         where = torch.as_tensor(positions, dtype=torch.float64, device=x.device)
         angles = where[..., None] * torch.tensor(self.frequencies, dtype=torch.float64, device=x.device)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 
 from ropescope.experiments.dynamics import claims, dynamics
@@ -82,6 +82,15 @@ def test_a_damaged_run_is_reported(folder):
     history.write_bytes(history.read_bytes()[:-100])
     with pytest.raises(ValueError, match="damaged training run"):
         read_trajectory(folder)
+
+
+def test_a_run_looked_at_twice_has_no_correlation(folder):
+    """Two points always lie on a line, and have no p-value to write down."""
+    arrays = {name: value[:2].contiguous() for name, value in load_file(folder / "history.safetensors").items()}
+    save_file(arrays, folder / "history.safetensors")
+    result = dynamics(read_trajectory(folder))
+    assert result["purity_and_accuracy"] is None
+    json.dumps(result, allow_nan=False)
 
 
 def test_a_run_in_which_nothing_changed_has_no_correlation(folder):

@@ -13,9 +13,10 @@ import transformers
 from test_cli import check_summary, run
 
 import ropescope as rs
-from ropescope import runs
+from ropescope import cli, runs
 from ropescope.experiments import profile as experiment
 from ropescope.experiments.families import tiny
+from ropescope.models.bundled import bundled_folder
 
 
 @functools.cache
@@ -240,6 +241,15 @@ class TestBadInput:
     def test_no_such_model(self, model, says):
         with pytest.raises(ValueError, match=says):
             rs.load_model(model)
+
+    def test_folder_without_a_tokenizer(self, tmp_path):
+        """`transformers` makes up an empty one, which reads every text as nothing."""
+        (tmp_path / "text.txt").write_text("a b\nc d\ne f\ng")
+        folder = str(bundled_folder("number"))
+        assert rs.load_model(folder).tokenizer is None
+        for prompts in ("binding", "number", str(tmp_path / "text.txt")):
+            with pytest.raises(ValueError, match="has no tokenizer beside it"):
+                cli.app(["profile", folder, "--prompts", prompts, "--out", str(tmp_path / "out")], standalone_mode=False)
 
     def test_folder_without_a_model(self, tmp_path):
         with pytest.raises(ValueError, match=r"holds no config\.json"):

@@ -94,6 +94,18 @@ def test_scores_lie_between_0_and_1_and_shares_sum_to_1(M, tau):
     torch.testing.assert_close(sum(shares), torch.tensor(1.0).double(), **CLOSE)
 
 
+@given(matrices(), st.sampled_from([1e-4, 1e-2, 1.0]))
+def test_scores_are_never_both_low(M, tau):
+    """With angles f and g of a pair of weights before and after a swap, squares of its cosines sum to 1 + sin 2f sin 2g."""
+    positional, symbolic = rs.swap_scores(M, tau)
+    assert positional + symbolic >= 1 - 1e-9
+    before, after = M.diagonal()[:2], torch.stack((M[1, 0], M[0, 1]))  # of the first two keys
+    f, g = (torch.atan2(*(pair - pair.max()).exp().flip(0)) for pair in (before, after))
+    cosines = scores.pair_cosines(before[0] - before[1], after[0] - after[1])
+    squares = sum(cosine**2 for cosine in cosines)
+    torch.testing.assert_close(squares, 1 + (2 * f).sin() * (2 * g).sin(), **CLOSE)
+
+
 @given(matrices())
 def test_the_exclusion_bound_holds(M):
     variance, bound = rs.exclusion(M)

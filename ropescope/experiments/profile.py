@@ -75,13 +75,28 @@ def profile(
 ) -> xr.Dataset:
     """Scores of every head of a model on every prompt.
 
-    model    a causal model of `transformers`, or one of ours
-    prompts  `Prompt`s (see `tasks.prompts`), or sequences of token ids, whose tokens move one by one but for the first
+    model        a causal model of `transformers`, a `Door` to it, or one of our GPT-J
+    prompts      `Prompt`s (see `binding_prompts`), or sequences of at least four token ids, whose tokens move one by one but
+                 for the first, on which heads rest, and the last, which is the query
+    tau          temperature of the weighting of swaps
+    planes       score every RoPE plane alone, too, which takes several times as long
+    sensitivity  try other temperatures, full permutations and swaps of single tokens, too
+    name         what to call the model in the result
 
-    The result has dimensions input, layer, head, plane and tau; what each variable is, its attribute `long_name` tells.
+    The result is an `xarray.Dataset` with dimensions input, layer, head, plane (from 1 on, the fastest) and tau; what each
+    variable is, its attribute `long_name` tells. What was not measured is NaN, and so are scores of a layer whose window
+    holds fewer than two blocks.
 
-    >>> scores = rs.profile(model, rs.binding_prompts(tokenizer, 12))
-    >>> scores.positional.mean("input")
+    Raises RefusedError if the model cannot be opened or its attention does not follow from `M`, and ValueError if there is no
+    prompt, or one is too short.
+
+    >>> import torch, ropescope as rs
+    >>> model = rs.bundled("number")
+    >>> scores = rs.profile(model, [torch.randint(120, (17,)) for _ in range(4)], sensitivity=False)
+    >>> dict(scores.positional.sizes)
+    {'input': 4, 'layer': 12, 'head': 1}
+    >>> scores.symbolic.long_name
+    'symbolic score over swaps of two blocks'
     """
     door = model if isinstance(model, Door | GPTJ) else Door(model)
     settings = Settings(tau, planes, sensitivity)

@@ -14,14 +14,27 @@ from .visible import Blocks, Spans, movable_spans, slot_logits
 def block_logits(
     factors: LogitFactors, blocks: Blocks, sinks: Float[Tensor, "*#batch"] | None = None
 ) -> Float[Tensor, "*batch n n"]:
-    """A matrix that measures read like any `M`: one key per block, and a last one for all that never moves.
+    """A matrix (..., n, n) that measures read like any `M`: one key per block, and a last one for all that never moves.
+
+    factors  from `logit_factors` or `layer_factors`; only those pieces of `M` are computed that blocks need
+    blocks   half-open `(start, stop)` ranges of positions
+    sinks    logits in the softmax that belong to no key, one per head
 
     Row c, column p is the log of the mean weight (up to the normaliser) of block c where block p stood. The last entry of the
     diagonal holds what else there is in the softmax: the query itself, tokens in no block, `sinks`. So `swap_scores`,
     `variance_shares` and `exclusion` of it are those of `M` with `blocks`.
 
-    >>> M = block_logits(layer_factors(heads), blocks)
-    >>> swap_scores(M), variance_shares(M)
+    Raises ValueError if blocks overlap, are fewer than two, or hold the query or what it does not see, or if queries see
+    different keys.
+
+    >>> import torch, ropescope as rs
+    >>> factors = rs.logit_factors(torch.randn(3, 8), torch.randn(3, 20, 8), rs.Rope(head_dim=8))
+    >>> blocks = [(1, 6), (6, 11), (11, 17)]  # position 0 stays, and so do 17 to 19
+    >>> small = rs.block_logits(factors, blocks)
+    >>> small.shape
+    torch.Size([3, 4, 4])
+    >>> torch.allclose(rs.swap_scores(small).symbolic, rs.swap_scores(factors.matrix(), blocks=blocks).symbolic)
+    True
     """
     diagonal = factors.diagonal()
     first = 0

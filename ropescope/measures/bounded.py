@@ -27,7 +27,17 @@ TILE = 256
 
 
 class BoundedScores(NamedTuple):
-    """Scores, and the share of alpha that was left out: each score is within `omitted` of the exact one."""
+    """Scores, and the share of alpha that was left out: each score is within `omitted` of the exact one.
+
+    positional  (...), 0 to 1
+    symbolic    (...), 0 to 1
+    omitted     (...), at most the tolerance that was asked for
+
+    >>> import torch, ropescope as rs
+    >>> scores = rs.bounded_swap_scores(rs.logit_factors(torch.randn(8), torch.randn(50, 8), rs.Rope(head_dim=8)), tolerance=0)
+    >>> float(scores.omitted)
+    0.0
+    """
 
     positional: Float[Tensor, "*batch"]
     symbolic: Float[Tensor, "*batch"]
@@ -40,8 +50,18 @@ def bounded_swap_scores(
 ) -> BoundedScores:
     """`swap_scores` of any length of context in little memory; no score is off by more than `tolerance`.
 
-    >>> factors = logit_factors(query, keys, rope)      # keys (32768, 64): M would take 8.6 GB
-    >>> bounded_swap_scores(factors)
+    factors    from `logit_factors` or `layer_factors`, of any leading axes
+    tau        one temperature
+    blocks     as in `swap_scores`
+    tolerance  most that may be left out, from 0 to below 1
+
+    Raises ValueError as `swap_scores` does, or if the tolerance is not from 0 to below 1.
+
+    >>> import torch, ropescope as rs
+    >>> factors = rs.logit_factors(3 * torch.randn(64), torch.randn(4096, 64), rs.Rope(head_dim=64))
+    >>> scores = rs.bounded_swap_scores(factors)
+    >>> bool(scores.omitted <= 1e-6)
+    True
     """
     check_taus(tau)
     if not 0 <= tolerance < 1:

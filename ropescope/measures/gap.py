@@ -15,7 +15,16 @@ from ..logits import exact_dtype
 def gap(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
     """Largest logit minus second largest, over keys that are seen (others hold -inf); inf where one key is all there is.
 
-    >>> gap(counterfactual_logits(query, keys, rope).diagonal(dim1=-2, dim2=-1))
+    logits  (..., T), for instance the diagonal of `M`; the result has the leading axes
+
+    Raises ValueError if there is no key, a query sees none, or a logit is NaN or inf.
+
+    >>> import torch, ropescope as rs
+    >>> float(rs.gap(torch.tensor([1.0, 4.0, 2.5])))
+    1.5
+    >>> M = rs.counterfactual_logits(torch.randn(3, 8), torch.randn(3, 6, 8), rs.Rope(head_dim=8))
+    >>> rs.gap(M.diagonal(dim1=-2, dim2=-1)).shape
+    torch.Size([3])
     """
     checked = _checked(logits)
     if checked.shape[-1] == 1:
@@ -29,6 +38,16 @@ def margin(logits: Float[Tensor, "*batch T"], right: int | Int[Tensor, "*#batch"
     """Logit of the right key minus the largest other one: `gap` where the head is right, negative where it is wrong.
 
     inf where the right key is the only one seen, -inf where it is not seen at all.
+
+    logits  (..., T), for instance the diagonal of `M`
+    right   position of the right key, one or one per query
+
+    Raises ValueError as `gap` does, or if a right key is no position.
+
+    >>> import torch, ropescope as rs
+    >>> logits = torch.tensor([[1.0, 4.0, 2.5], [1.0, 4.0, 2.5]])
+    >>> rs.margin(logits, torch.tensor([1, 0])).tolist()
+    [1.5, -3.0]
     """
     checked = _checked(logits)
     at = torch.as_tensor(right, device=checked.device)

@@ -9,7 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class MeanInterval(NamedTuple):
-    """Mean over inputs, and the interval in which it would fall had other inputs been drawn."""
+    """Mean over inputs, and the interval in which it would fall had other inputs been drawn.
+
+    mean, low, high  arrays without the axis of inputs
+
+    >>> import ropescope as rs
+    >>> mean, low, high = rs.mean_interval([0.1, 0.2, 0.3, 0.4])
+    >>> bool(low < mean < high)
+    True
+    """
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
@@ -19,8 +27,23 @@ class MeanInterval(NamedTuple):
 def mean_interval(values: ArrayLike, axis: int = 0, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> MeanInterval:
     """Mean along the axis of inputs with its percentile bootstrap interval.
 
+    values     an array, or anything that becomes one
+    axis       that of inputs
+    level      how much of the resampled means lies inside
+    resamples  how many
+    seed       of the drawing
+
     Inputs are drawn anew, with replacement, once for all other axes together, so that differences between heads keep the
     dependence they have through their common inputs.
+
+    Raises ValueError if there are fewer than two inputs, values are NaN or infinite, level is not between 0 and 1, or
+    resamples are fewer than one.
+
+    >>> import numpy as np, ropescope as rs
+    >>> scores = np.random.default_rng(0).uniform(0.8, 1.0, (50, 12))  # input, head
+    >>> found = rs.mean_interval(scores)
+    >>> found.mean.shape, bool((found.low < found.mean).all())
+    ((12,), True)
     """
     table = np.moveaxis(np.asarray(values, dtype=float), axis, 0)
     count = len(table)

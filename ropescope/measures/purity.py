@@ -13,7 +13,13 @@ POSITIONAL, MIXED, SYMBOLIC = 1, 0, -1
 class PuritySteps(NamedTuple):
     """Steps, one per head; NaN where it never happened.
 
-    `first_*` is the first step at which the head was pure, `since_*` the step from which it has stayed so to the end.
+    first_positional, first_symbolic  the first step at which the head was pure of this kind
+    since_positional, since_symbolic  the step from which it has stayed so to the end
+
+    >>> import ropescope as rs
+    >>> steps = rs.purity_steps([0.95, 0.5, 0.95], [0.05, 0.5, 0.05], [0, 10, 20])  # pure, not so, and pure again
+    >>> float(steps.first_positional), float(steps.since_positional), float(steps.first_symbolic)
+    (0.0, 20.0, nan)
     """
 
     first_positional: NDArray[np.float64]
@@ -23,7 +29,18 @@ class PuritySteps(NamedTuple):
 
 
 def purity(positional: ArrayLike, symbolic: ArrayLike, gamma: float = 0.1) -> NDArray[np.int8]:
-    """1 where pure positional (positional >= 1 - gamma, symbolic <= gamma), -1 where pure symbolic, 0 where mixed."""
+    """1 where pure positional (positional >= 1 - gamma, symbolic <= gamma), -1 where pure symbolic, 0 where mixed.
+
+    Scores are arrays of one shape, which the result has too.
+
+    Raises ValueError if shapes differ, or gamma is not from 0 to below 0.5.
+
+    >>> import ropescope as rs
+    >>> rs.purity([1.00, 0.02, 0.95, 1.00], [0.00, 0.99, 0.30, 1.00]).tolist()
+    [1, -1, 0, 0]
+    >>> rs.purity(0.93, 0.02, gamma=0.05).item()
+    0
+    """
     if not 0 <= gamma < 0.5:
         raise ValueError(f"gamma must be at least 0 and below 0.5, not {gamma}: a head cannot be pure of both kinds")
     p, s = np.asarray(positional, dtype=float), np.asarray(symbolic, dtype=float)
@@ -31,11 +48,21 @@ def purity(positional: ArrayLike, symbolic: ArrayLike, gamma: float = 0.1) -> ND
         raise ValueError(f"positional and symbolic must have one shape, not {p.shape} and {s.shape}")
     is_positional = (p >= 1 - gamma) & (s <= gamma)
     is_symbolic = (s >= 1 - gamma) & (p <= gamma)
-    return is_positional.astype(np.int8) - is_symbolic.astype(np.int8)
+    return np.asarray(is_positional.astype(np.int8) - is_symbolic.astype(np.int8))
 
 
 def purity_steps(positional: ArrayLike, symbolic: ArrayLike, steps: ArrayLike, gamma: float = 0.1) -> PuritySteps:
-    """The steps at which heads became pure, from scores (step, ...) taken at rising `steps`."""
+    """The steps at which heads became pure, from scores (step, ...) taken at rising `steps`.
+
+    Raises ValueError as `purity` does, or if steps do not rise or are not one for each row.
+
+    >>> import numpy as np, ropescope as rs
+    >>> positional = np.array([[1.0, 1.0], [0.4, 0.95], [0.05, 0.98]])  # step, head
+    >>> symbolic = np.array([[1.0, 1.0], [0.9, 0.05], [0.99, 0.01]])
+    >>> found = rs.purity_steps(positional, symbolic, [0, 50, 100])
+    >>> found.since_symbolic.tolist(), found.since_positional.tolist()
+    ([100.0, nan], [nan, 50.0])
+    """
     kinds, at = purity(positional, symbolic, gamma), np.asarray(steps, dtype=float)
     if at.ndim != 1 or kinds.ndim < 1 or len(at) != len(kinds) or len(at) == 0 or (np.diff(at) <= 0).any():
         raise ValueError(f"steps must rise, one for each of the {kinds.shape[:1]} rows of scores, not {at.tolist()}")

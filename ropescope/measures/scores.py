@@ -32,7 +32,16 @@ WIDEST_LOGITS = 160.0
 
 
 class SwapScores(NamedTuple):
-    """Scores in [0, 1], shaped like the leading axes of `M`, with an axis for tau in front if several were given."""
+    """Scores in [0, 1], shaped like the leading axes of `M`, with an axis for tau in front if several were given.
+
+    positional  how far attention stays in its places when keys move
+    symbolic    how far attention follows the keys
+
+    >>> import torch, ropescope as rs
+    >>> positional, symbolic = rs.swap_scores(torch.zeros(4, 4))  # uniform attention: nothing to tell apart
+    >>> float(positional), float(symbolic)
+    (1.0, 1.0)
+    """
 
     positional: Float[Tensor, "..."]
     symbolic: Float[Tensor, "..."]
@@ -44,12 +53,23 @@ def swap_scores(
 ) -> SwapScores:
     """Positional and symbolic score of each head and query, over all swaps of two keys (or of two `blocks`), exactly.
 
-    tau     temperature of the weighting of swaps; several give an axis in front
+    M       logits (..., content, position), the query last, as from `counterfactual_logits`; -inf where it does not see
+    tau     temperature of the weighting of swaps, in units of attention weight; several give an axis in front
     blocks  half-open `(start, stop)` ranges of positions that move as one, of equal or unequal length; tokens in none of
             them stay. Without it, every key before the query is a block of its own.
 
-    >>> swap_scores(M).positional
-    >>> swap_scores(M, tau=[1e-4, 1e-2, 1], blocks=[(1, 5), (5, 9), (9, 14)])
+    Raises ValueError if `M` is not square or holds NaN or inf, fewer than two keys or blocks can move, blocks overlap or
+    hold the query or what it does not see, or tau is not positive.
+
+    >>> import torch, ropescope as rs
+    >>> M = torch.tensor([1.0, 2.0, 6.0, 1.0]).log().expand(4, 4)  # weights of 0.1, 0.2, 0.6, 0.1 whatever stands there
+    >>> s = rs.swap_scores(M)
+    >>> print(f"{s.positional:.3f} {s.symbolic:.3f}")
+    1.000 0.324
+    >>> rs.swap_scores(M, tau=[1e-4, 1.0]).symbolic.numpy().round(3).tolist()
+    [0.324, 0.545]
+    >>> print(f"{rs.swap_scores(M, blocks=[(0, 1), (1, 2)]).symbolic:.3f}")  # the third key stays
+    0.800
     """
     taus = check_taus(tau)
 
@@ -169,12 +189,22 @@ def permutation_scores(
 ) -> SwapScores:
     """The same two scores over full permutations of the keys (or `blocks`) instead of swaps.
 
-    permutations  how many to draw at random, or the permutations themselves: place `k` gets key (block) `row[k]`
+    permutations  how many to draw at random, or the permutations themselves, (P, m): place `k` gets key (block) `row[k]`
     seed          of the draw; every head and query sees the same permutations
 
-    The definition is that of `swap_scores`, read for more than two places: cosines run over the places whose key changes, and a
-    permutation counts by half the sum of |D_p - D_row(p)|, the weight that a symbolic head would move. Given all swaps as
-    permutations, the result is that of `swap_scores`.
+    The definition is that of `swap_scores`, read for more than two places: cosines run over the places whose key changes,
+    and a permutation counts by half the sum of |D_p - D_row(p)|, the weight that a symbolic head would move. Given all swaps
+    as permutations, the result is that of `swap_scores`.
+
+    Raises ValueError as `swap_scores` does, or if permutations are not rows of 0 to m - 1, or one of them moves nothing.
+
+    >>> import torch, ropescope as rs
+    >>> M = torch.tensor([1.0, 2.0, 6.0, 1.0]).log().expand(4, 4)
+    >>> swaps = torch.tensor([[1, 0, 2], [2, 1, 0], [0, 2, 1]])
+    >>> print(f"{rs.permutation_scores(M, swaps).symbolic:.3f}")
+    0.324
+    >>> print(f"{rs.permutation_scores(M, 1000, tau=1.0).positional:.3f}")  # columns alike: no order moves a weight
+    1.000
     """
     taus = check_taus(tau)
 

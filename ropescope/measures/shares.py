@@ -13,7 +13,16 @@ from .visible import Blocks, movable_logits, over_visible
 
 
 class VarianceShares(NamedTuple):
-    """Shares of the variance of `M` over contents and positions; they sum to 1."""
+    """Shares of the variance of `M` over contents and positions, each (...); they sum to 1.
+
+    symbol    what depends on the content alone
+    position  what depends on the place alone
+    binding   what depends on which content stands where
+
+    >>> import torch, ropescope as rs
+    >>> bool((sum(rs.variance_shares(torch.randn(5, 9, 9))) - 1).abs().max() < 1e-12)
+    True
+    """
 
     symbol: Float[Tensor, "*batch"]
     position: Float[Tensor, "*batch"]
@@ -21,7 +30,16 @@ class VarianceShares(NamedTuple):
 
 
 class Exclusion(NamedTuple):
-    """The variance of the real logits, and the bound on it: a head cannot be positional, symbolic and selective at once."""
+    """The variance of the real logits, and the bound on it: a head cannot be positional, symbolic and selective at once.
+
+    variance  (...), of the diagonal of `M`, in squared logits
+    bound     (...), never less
+
+    >>> import torch, ropescope as rs
+    >>> found = rs.exclusion(torch.randn(100, 9, 9))
+    >>> bool((found.variance <= found.bound).all())
+    True
+    """
 
     variance: Float[Tensor, "*batch"]
     bound: Float[Tensor, "*batch"]
@@ -36,6 +54,17 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
     binding   what depends on which content stands where, beyond the sum of both
 
     A constant `M` (up to rounding) has no variance to share: it counts as half symbol and half position.
+
+    Raises ValueError as `swap_scores` does of `M` and `blocks`.
+
+    >>> import torch, ropescope as rs
+    >>> place = torch.tensor([0.0, 1.0, 2.0, 0.0]).expand(4, 4)
+    >>> [round(float(share), 3) for share in rs.variance_shares(place)]
+    [0.0, 1.0, 0.0]
+    >>> [round(float(share), 3) for share in rs.variance_shares(place + 2 * place.T)]  # content twice, squared: four times
+    [0.8, 0.2, 0.0]
+    >>> [round(float(share), 3) for share in rs.variance_shares(torch.eye(4))]
+    [0.0, 0.0, 1.0]
     """
 
     def measure(logits: Tensor, offset: int) -> Tensor:
@@ -56,13 +85,24 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
 def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> Exclusion:
     """The exclusion principle as a certificate: `variance <= bound`, on every head and input.
 
-    `variance` is that of the real logits `M[j, j]`. `bound` is the mean squared distance of the head from being positional plus
-    that from being symbolic, over all m! permutations of its m keys. A permutation enters only through which content stands
-    where, and each content stands at each place in (m - 1)! of them, so the sum over permutations is a sum over `M`:
+    `variance` is that of the real logits `M[j, j]`. `bound` is the mean squared distance of the head from being positional
+    plus that from being symbolic, over all m! permutations of its m keys. A permutation enters only through which content
+    stands where, and each content stands at each place in (m - 1)! of them, so the sum over permutations is a sum over `M`:
 
         bound = mean over c, p of (M[c, p] - M[p, p])**2 + (M[c, p] - M[c, c])**2.
 
     It holds because (M[c, c] - M[p, p])**2 is at most twice the sum of the two squares, and half its mean is the variance.
+
+    Raises ValueError as `swap_scores` does of `M` and `blocks`, but one key is enough.
+
+    >>> import torch, ropescope as rs
+    >>> real = torch.tensor([0.0, 1.0, 2.0, 0.0])  # the last is the query's own
+    >>> found = rs.exclusion(real.expand(4, 4))  # a positional head
+    >>> print(f"{found.variance:.3f} {found.bound:.3f}")
+    0.667 1.333
+    >>> found = rs.exclusion((real[:, None] + real) / 2)  # half-way between both kinds: the bound is reached
+    >>> print(f"{found.variance:.3f} {found.bound:.3f}")
+    0.667 0.667
     """
 
     def measure(logits: Tensor, offset: int) -> Tensor:
@@ -82,7 +122,16 @@ def _mean_square(x: Float[Tensor, "N c p"]) -> Float[Tensor, " N"]:
 
 @torch.no_grad()
 def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
-    """Entropy of the real attention weights, as a share of the largest possible: 0 is one key, 1 all keys alike."""
+    """Entropy of the real attention weights, as a share of the largest possible: 0 is one key, 1 all keys alike.
+
+    Raises ValueError if `M` is not square, holds NaN or inf, or one key only.
+
+    >>> import torch, ropescope as rs
+    >>> print(f"{rs.entropy(torch.zeros(8, 8)):.2f}")
+    1.00
+    >>> print(f"{rs.entropy(torch.diag(torch.tensor([0.0, 0.0, -100.0, -100.0]))):.2f}")  # two of four keys: log 2 / log 4
+    0.50
+    """
 
     def measure(logits: Tensor, offset: int) -> Tensor:
         if logits.shape[-1] < 2:

@@ -31,11 +31,18 @@ class OneHead(nn.Module):
     query      (width, 2 per plane), and so is key
     value      (width, answers): what attention adds to the output; answers are tokens or, in pair tasks, attributes
     residual   (width, answers): what a position adds to its own output
-    beta       inverse temperature
+    rope       the rotation
+    beta       inverse temperature: the scale of logits
 
-    >>> model = t_index(letters=120, integers=16)
-    >>> answers = model(ids).argmax(-1)                                            # (B, T)
-    >>> model(ids, on_heads=lambda layer, heads: print(swap_scores(layer_logits(heads))))
+    Token ids (B, T) become (B, T, answers). `on_heads` is called with 0 and the layer's `Heads`.
+
+    Raises ValueError if beta is not a positive number.
+
+    >>> import torch, ropescope as rs
+    >>> model = rs.t_index(letters=26, integers=9, longest=6)
+    >>> ids = torch.tensor([[2, 0, 19, 18, 27]])  # c a t s, and the integer 2
+    >>> int(model(ids)[0, -1].argmax())  # two places before it: t
+    19
     """
 
     def __init__(
@@ -100,6 +107,11 @@ def t_index(
 ) -> OneHead:
     """Purely positional: an integer `s` is replaced by what stands `s` places before it, if that is a letter.
 
+    letters, integers  tokens of each kind; letters come first, and the integer s is token `letters + s - 1`
+    angle              of the one plane, radians per position
+    longest            most tokens of an input
+    beta               inverse temperature; one that provably suffices unless given
+
     The embedding is one-hot with a constant 1 behind. Every key is v: the constant's. The query of a letter is v, that of the
     integer s is v turned back by s angle. Position j therefore gets the logit cos((n - j - s) angle), with s = 0 for a
     letter: the largest is at j = n - s, where the query should look, and is the only one as long as d angle is no multiple of
@@ -112,6 +124,14 @@ def t_index(
 
     The lead is at least 1 and values are at most 2 long: `sufficient_beta` does the rest. An integer that points before the
     start has no right answer.
+
+    Raises ValueError if a size is below 1 or the angle makes two places look alike.
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import NumberTask
+    >>> model, ids = rs.t_index(), torch.from_numpy(NumberTask().sample(64, seed=0).tokens)
+    >>> answers = model(ids, on_heads=lambda _, heads: print(rs.swap_scores(rs.layer_logits(heads)).positional.min() > 0.9999))
+    tensor(True)
     """
     _require_sizes(letters=letters, integers=integers, longest=longest)
     gap = float(index_gaps(longest - 1, angle)[-1]) if longest > 1 else 1.0
@@ -138,6 +158,12 @@ def t_retrieval(
 ) -> OneHead:
     """Symbolic, exactly so at angle 0: a pair `xy` is replaced by the token that begins with `y`; a target stays.
 
+    alphabet  letters
+    digits    a letter and a digit make a target, two letters a pair
+    angle     of the one plane, radians per position
+    longest   most tokens of an input
+    beta      inverse temperature; one that provably suffices unless given
+
     Letters are numbered and stand omega = 2 pi / alphabet apart on the circle. The key of a token is v turned back by its
     first letter, the query of a pair by its second letter, that of a target by its first. A key `d` positions back whose
     letter is k after the one sought gets the logit cos(k omega + d angle): the right one cos(d angle), any other at most
@@ -145,7 +171,16 @@ def t_retrieval(
     `theory.retrieval_least`, with the exact gap). The value is the token itself, and nothing else is put out.
 
     Right wherever exactly one token begins with the letter sought. Where several do, hard attention takes the nearest
-    if the angle is positive, by a lead of 1 - cos(angle) or more, too little for the default beta; without turning, they share.
+    if the angle is positive, by a lead of 1 - cos(angle) or more, too little for the default beta; without turning, they
+    share.
+
+    Raises ValueError if a size is below 1 or the angle is too large for the length.
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import LetterTask
+    >>> model, ids = rs.t_retrieval(angle=0.0), torch.from_numpy(LetterTask().sample(64, seed=0).tokens)
+    >>> answers = model(ids, on_heads=lambda _, heads: print(rs.swap_scores(rs.layer_logits(heads)).symbolic.min() > 0.9999))
+    tensor(True)
     """
     _require_sizes(alphabet=alphabet - 1, digits=digits, longest=longest)
     omega = 2 * math.pi / alphabet
@@ -192,10 +227,24 @@ def letters_of_pairs(alphabet: int, digits: int) -> tuple[Int[Tensor, " V"], Int
 def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | None = None) -> OneHead:
     """Index by a purely positional head, in one plane: paper A's H_POS, with the ids of `IndexTask`.
 
+    items    places of an input before the query
+    symbols  letters
+    angle    of the plane, radians per position
+    beta     inverse temperature; one that provably suffices unless given
+
     The key of every letter is v, that of a query is nothing. The query j, which stands at place n = `items`, is v turned back
     by (n - j) angle, so place p gets the logit cos((p - j) angle), and the query's own place 0. The largest is 1, at p = j
     alone as long as d angle is no multiple of 2 pi for d = 1 ... n - 1. A letter's value is its one-hot; nothing else is put
     out.
+
+    Raises ValueError if a size is below 1 or the angle makes two places look alike.
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import IndexTask
+    >>> samples = IndexTask(items=16, symbols=8).sample(256, seed=0)
+    >>> answers = rs.h_pos()(torch.from_numpy(samples.tokens))[:, -1].argmax(-1)
+    >>> bool((answers == torch.from_numpy(samples.answer)).all())
+    True
     """
     _require_sizes(items=items, symbols=symbols)
     gap = min(1.0, float(index_gaps(items - 1, angle)[-1])) if items > 1 else 1.0
@@ -215,11 +264,26 @@ def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | N
 def h_sym(items: int = 16, symbols: int = 16, attributes: int = 8, angle: float = 0.0, beta: float | None = None) -> OneHead:
     """Retrieval by a head that is purely symbolic at angle 0, in one plane: paper A's H_SYM, with the ids of `RetrievalTask`.
 
+    items       pairs of an input before the query
+    symbols     what pairs are found by
+    attributes  what is asked for
+    angle       of the plane, radians per position
+    beta        inverse temperature; one that provably suffices unless given
+
     Symbols stand omega = 2 pi / symbols apart on the circle; the key of a pair is that of its symbol, the key of a query
     nothing. The query of a symbol has the symbol's direction, turned so that it meets its key at the middle c = (n - 1) / 2
     of the input: the pair at place p whose symbol is k after the one sought gets the logit cos(k omega + (c - p) angle). At
     angle 0 the right pair has 1, any other at most cos omega, the query itself 0. While (n - 1) angle < omega the right pair
     still wins (`theory.aimed_gap`). The value of a pair is its attribute.
+
+    Raises ValueError if a size is below 1 or the angle is too large for the number of items.
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import RetrievalTask
+    >>> samples = RetrievalTask(items=16, symbols=16, attributes=8).sample(256, seed=0)
+    >>> answers = rs.h_sym()(torch.from_numpy(samples.tokens))[:, -1].argmax(-1)
+    >>> bool((answers == torch.from_numpy(samples.answer)).all())
+    True
     """
     _require_sizes(items=items, symbols=symbols - 1, attributes=attributes)
     omega = 2 * math.pi / symbols
@@ -241,12 +305,22 @@ def h_mix(
 ) -> OneHead:
     """Partial induction in two planes, one that never turns and one of a moderate angle: paper A's H_MIX.
 
-    Ids are those of `PartialInductionTask`. The first plane matches symbols as in `h_sym`, with weight c. In the second every
-    pair has the key v, and the query is turned so that place p gets sin((p - (n - 1) / 2) angle), which rises with p as long
-    as (n - 1) angle <= pi. Of two pairs that match, the later one wins, by at least g, the smallest rise from a place to the
-    next. A pair that does not match is at most R ahead by its place, R the whole rise, and c (1 - cos omega) behind by its
-    symbol: with c = (R + g) / (1 - cos omega), or R / 2 + g if that is more, every other pair, and the query itself with its
-    logit 0, is at least g behind the right one (`theory.latest_gap`). The default angle is pi / (2 n).
+    Ids are those of `PartialInductionTask`; arguments as for `h_sym`, `angle` that of the second plane. The first plane
+    matches symbols as in `h_sym`, with weight c. In the second every pair has the key v, and the query is turned so that
+    place p gets sin((p - (n - 1) / 2) angle), which rises with p as long as (n - 1) angle <= pi. Of two pairs that match,
+    the later one wins, by at least g, the smallest rise from a place to the next. A pair that does not match is at most R
+    ahead by its place, R the whole rise, and c (1 - cos omega) behind by its symbol: with c = (R + g) / (1 - cos omega), or
+    R / 2 + g if that is more, every other pair, and the query itself with its logit 0, is at least g behind the right one
+    (`theory.latest_gap`). The default angle is pi / (2 n).
+
+    Raises ValueError if a size is below 1 or the angle is not above 0 and at most pi / (items - 1).
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import PartialInductionTask
+    >>> samples = PartialInductionTask(items=16, symbols=12, attributes=8).sample(256, seed=0)
+    >>> answers = rs.h_mix()(torch.from_numpy(samples.tokens))[:, -1].argmax(-1)
+    >>> bool((answers == torch.from_numpy(samples.answer)).all())
+    True
     """
     _require_sizes(items=items, symbols=symbols - 1, attributes=attributes)
     angle = math.pi / (2 * items) if angle is None else angle
@@ -276,11 +350,21 @@ def h_single(
 ) -> OneHead:
     """Partial induction in one plane of one small angle, which corollary 1 of paper A says cannot be.
 
-    Symbols stand omega apart as in `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense in
-    which the plane turns. A pair d places before the last one whose symbol is k after the one sought gets cos(k omega + aim + d
-    angle): a match loses with every place that it lies further back, and still beats all other symbols while 2 aim + (2 n - 3)
-    angle < omega. So the latest match wins. Its lead is small, `theory.single_gap`, and the temperature has to make up for
-    it: that is what a second plane saves. Unless given, angle and aim are those with the largest lead.
+    Ids are those of `PartialInductionTask`; arguments as for `h_sym`, and `aim` in radians. Symbols stand omega apart as in
+    `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense in which the plane turns. A pair
+    d places before the last one whose symbol is k after the one sought gets cos(k omega + aim + d angle): a match loses with
+    every place that it lies further back, and still beats all other symbols while 2 aim + (2 n - 3) angle < omega. So the
+    latest match wins. Its lead is small, `theory.single_gap`, and the temperature has to make up for it: that is what a
+    second plane saves. Unless given, angle and aim are those with the largest lead.
+
+    Raises ValueError if a size is below 1, or angle and aim let a place count as much as a symbol.
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import PartialInductionTask
+    >>> samples = PartialInductionTask(items=16, symbols=12, attributes=8).sample(256, seed=0)
+    >>> answers = rs.h_single()(torch.from_numpy(samples.tokens))[:, -1].argmax(-1)
+    >>> bool((answers == torch.from_numpy(samples.answer)).all())
+    True
     """
     _require_sizes(items=items - 1, symbols=symbols - 1, attributes=attributes)
     best = single_best(items, symbols)

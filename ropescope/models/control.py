@@ -36,6 +36,16 @@ class LayerChange:
     heads    query heads that the gains are for; none: all
     stopped  planes that no longer turn, in all heads (heads share their keys)
     out      query heads that bring zeros
+
+    Planes and heads count from 0 here; in text, as for `drop_planes`, planes count from 1.
+
+    >>> import torch, ropescope as rs
+    >>> model = rs.bundled("number")
+    >>> ids = torch.randint(120, (1, 17))
+    >>> with rs.controlled(model, {3: rs.LayerChange(stopped=(0, 1)), 5: rs.LayerChange(out=(0,))}):
+    ...     changed = model(ids)
+    >>> bool(torch.equal(changed, model(ids)))
+    False
     """
 
     gains: tuple[float, ...] | None = None
@@ -122,7 +132,21 @@ Planes = str | Mapping[int, Sequence[int]]
 
 
 def scale_planes(model: Door | GPTJ, planes: Planes, gain: float, others: float = 1.0) -> dict[int, LayerChange]:
-    """Logits of these planes times `gain` in every layer and head, those of all other planes times `others`."""
+    """Logits of these planes times `gain` in every layer and head, those of all other planes times `others`.
+
+    model   a `Door` or one of our GPT-J
+    planes  by text: ids from 1 on as in "1-8,20", bands "fast", "middle", "slow", or "2/8", the second of eight, shares
+            "fastest25%", "slowest25%", or "still", the dimensions that never turn; or by layer, as ids from 0 on
+
+    The result is for `controlled`: a `LayerChange` for each layer.
+
+    Raises ValueError if the text is not understood, or no layer has any of the planes.
+
+    >>> import ropescope as rs
+    >>> change = rs.scale_planes(rs.bundled("number"), "1-2", 0.5)
+    >>> len(change), change[0].gains[:4]
+    (12, (0.5, 0.5, 1.0, 1.0))
+    """
     chosen = chosen_planes(model, planes) if isinstance(planes, str) else planes
     control = {}
     for layer, rope in ropes_of(model).items():
@@ -133,17 +157,38 @@ def scale_planes(model: Door | GPTJ, planes: Planes, gain: float, others: float 
 
 
 def drop_planes(model: Door | GPTJ, planes: Planes) -> dict[int, LayerChange]:
-    """These planes add nothing to any logit."""
+    """These planes add nothing to any logit. Planes and errors as for `scale_planes`.
+
+    >>> import torch, ropescope as rs
+    >>> from ropescope.tasks import NumberTask
+    >>> model, samples = rs.bundled("number"), NumberTask().sample(400, seed=0)
+    >>> with rs.controlled(model, rs.drop_planes(model, "fastest12.5%")):
+    ...     answers = model(torch.from_numpy(samples.tokens))[:, -1].argmax(-1)
+    >>> float((answers == torch.from_numpy(samples.answer)).float().mean()) < 0.2  # it needs its fast planes
+    True
+    """
     return scale_planes(model, planes, 0.0)
 
 
 def keep_planes(model: Door | GPTJ, planes: Planes) -> dict[int, LayerChange]:
-    """Only these planes add to logits."""
+    """Only these planes add to logits. Planes and errors as for `scale_planes`.
+
+    >>> import ropescope as rs
+    >>> rs.keep_planes(rs.bundled("letter"), "slow")[0].gains.count(1.0)  # of 64
+    21
+    """
     return scale_planes(model, planes, 1.0, 0.0)
 
 
 def stop_planes(model: Door | GPTJ, planes: Planes) -> dict[int, LayerChange]:
-    """These planes no longer turn; those that never do have nothing to stop."""
+    """These planes no longer turn; those that never do have nothing to stop. Planes and errors as for `scale_planes`.
+
+    A plane that is stopped still adds what query and key have in common there, as if both stood at position 0.
+
+    >>> import ropescope as rs
+    >>> rs.stop_planes(rs.bundled("letter"), "1-3")[0].stopped
+    (0, 1, 2)
+    """
     chosen = chosen_planes(model, planes) if isinstance(planes, str) else planes
     ropes = ropes_of(model)
     return {
@@ -155,7 +200,16 @@ def stop_planes(model: Door | GPTJ, planes: Planes) -> dict[int, LayerChange]:
 def p_rope(model: Door | GPTJ, share: float) -> dict[int, LayerChange]:
     """Stop the slowest share of planes from turning: 0 changes nothing, 1 takes all positions away (NoPE).
 
+    model  a `Door` or one of our GPT-J
+    share  of the planes that turn, the slowest first
+
     Barbero et al. 2024 (2410.06205) name p-RoPE by the share that goes on turning: their p is 1 - `share`.
+
+    Raises ValueError if the share is not from 0 to 1.
+
+    >>> import ropescope as rs
+    >>> rs.p_rope(rs.bundled("letter"), 0.25)[0].stopped == tuple(range(48, 64))
+    True
     """
     _share(share)
     return stop_planes(model, f"slowest{100 * share:.6f}%") if share else {}
@@ -165,7 +219,12 @@ _slowest_stopped = p_rope  # under a name that no argument takes
 
 
 def heads_out(heads: Iterable[tuple[int, int]]) -> dict[int, LayerChange]:
-    """These heads, as (layer, head), bring zeros."""
+    """These heads, as (layer, head), both from 0 on, bring zeros. `controlled` raises ValueError if the model has not got them.
+
+    >>> import ropescope as rs
+    >>> rs.heads_out([(0, 3), (0, 1), (7, 2)])[0].out
+    (1, 3)
+    """
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
         by_layer.setdefault(layer, []).append(head)
@@ -230,7 +289,25 @@ def asked_for(
 def controlled(model: nn.Module | Door, control: Control) -> Iterator[None]:
     """During it the model, however it is called, attends as `control` says; a door to it hears it so, too.
 
-    Give the door where there is one, as opening takes a few passes.
+    model    a model of `transformers`, a `Door` to it, or one of our GPT-J; give the door where there is one, as opening
+             takes a few passes
+    control  changes by the number of the layer, from `drop_planes`, `keep_planes`, `scale_planes`, `stop_planes`, `p_rope` or
+             `heads_out`; other layers stay as they are
+
+    Weights are not touched, and afterwards all is as it was.
+
+    Raises ValueError if a layer, plane or head does not exist, or the model is controlled already, and RefusedError if the
+    model cannot be opened, or planes are to be stopped while earlier keys come from a cache.
+
+    >>> import torch, ropescope as rs
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    >>> model = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    >>> door, ids = rs.Door(model), torch.randint(64, (1, 12))
+    >>> with rs.controlled(door, rs.p_rope(door, 1.0)), torch.inference_mode():  # no positions are left
+    ...     scores = rs.profile(door, [ids[0]], planes=False, sensitivity=False)
+    >>> bool((scores.symbolic > 1 - 1e-6).all())
+    True
     """
     opened = model if isinstance(model, Door | GPTJ) else Door(model)
     _check(opened, control)

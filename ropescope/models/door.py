@@ -45,7 +45,17 @@ HALF = 1e-3
 
 
 class RefusedError(ValueError):
-    """A model, or a layer of it, that is not understood; scoring it could give wrong numbers."""
+    """A model, or a layer of it, that is not understood; scoring it could give wrong numbers. It says why in one sentence.
+
+    >>> import ropescope as rs
+    >>> from transformers import BertConfig, BertForMaskedLM
+    >>> sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+    >>> try:
+    ...     rs.Door(BertForMaskedLM(BertConfig(**sizes)))
+    ... except rs.RefusedError as error:
+    ...     print(error)
+    bert, as BertForMaskedLM, does not predict next tokens: load it for causal language modelling
+    """
 
 
 @dataclass(frozen=True)
@@ -158,8 +168,24 @@ class Door:
     those that compute in single precision whatever the model's own, `errors` how far each was from what `M` foretold, `ropes`
     the rotation of each as it was on the first trial, `heads` how many query heads each has.
 
-    >>> door = Door(model)
-    >>> logits = door.read(ids, lambda layer: print(layer.layer, swap_scores(layer_logits(layer.heads))))
+    Opening takes a few passes over 14 tokens; keep the door if you need it more than once. `read` tells of each attention
+    layer by its number (`layer`), its `heads`, `factors`, which are `M` at the query, and `error`, what attention from `M`
+    differs by from the model's own.
+
+    Raises RefusedError, in one sentence, if a layer's keys are not the rotated contents of single tokens.
+
+    >>> import torch, ropescope as rs
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    >>> door = rs.Door(LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2)))
+    >>> door.layers, door.heads, door.ropes[0].pairing
+    ([0, 1], [4, 4], 'half')
+    >>> ids = torch.randint(64, (1, 12))
+    >>> logits = door.read(ids, lambda read: print(read.layer, rs.swap_scores(read.factors.matrix()).symbolic.shape))
+    0 torch.Size([1, 4])
+    1 torch.Size([1, 4])
+    >>> logits.shape  # of the last position
+    torch.Size([1, 64])
     """
 
     def __init__(self, model: nn.Module) -> None:

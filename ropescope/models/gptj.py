@@ -32,9 +32,22 @@ OnHeads = Callable[[int, Heads], None]
 class GPTJConfig:
     """Sizes of a model; the defaults are those of the number and letter tasks.
 
-    `rope` is one rotation for all layers or one per layer: choose planes, or give the last layers none (NoPE).
-    With a `log_length`, a query that sees n keys, more than that, has its logits multiplied by log n / log `log_length`: a lead
-    that is enough among few keys then stays enough among many.
+    vocab_size  how many tokens there are
+    layers      how many
+    heads       in each layer; width / heads dimensions each
+    width       of what a position holds
+    mlp_width   of the hidden layer beside attention
+    rope        one rotation for all layers or one per layer: choose planes, or give the last layers none (NoPE)
+    dropout     while training
+    log_length  a query that sees n keys, more than that, has its logits multiplied by log n / log `log_length`: a lead
+                that is enough among few keys then stays enough among many
+
+    Raises ValueError if sizes or rotations do not fit each other.
+
+    >>> import ropescope as rs
+    >>> config = rs.GPTJConfig(vocab_size=136, layers=2, heads=4, width=64)
+    >>> config.head_dim, len(config.ropes), config.ropes[0].pairing
+    (16, 2, 'interleaved')
     """
 
     vocab_size: int
@@ -111,11 +124,18 @@ class Block(nn.Module):
 
 
 class GPTJ(nn.Module):
-    """The model.
+    """The model: token ids (B, T) to logits (B, T, V). It starts with random weights, of the sizes in `config`.
 
-    >>> model = GPTJ(GPTJConfig(vocab_size=136))
-    >>> logits = model(ids)                                                        # (B, T, vocabulary)
-    >>> model(ids, on_heads=lambda layer, heads: print(layer, swap_scores(layer_logits(heads))))
+    `on_heads` is called with each layer's number and its `Heads` as it runs.
+
+    >>> import torch, ropescope as rs
+    >>> model = rs.GPTJ(rs.GPTJConfig(vocab_size=136, layers=2)).eval()
+    >>> ids = torch.randint(136, (8, 17))
+    >>> model(ids).shape
+    torch.Size([8, 17, 136])
+    >>> logits = model(ids, on_heads=lambda layer, heads: print(layer, rs.swap_scores(rs.layer_logits(heads)).positional.shape))
+    0 torch.Size([8, 1])
+    1 torch.Size([8, 1])
     """
 
     def __init__(self, config: GPTJConfig) -> None:
@@ -186,6 +206,14 @@ def save_gptj(model: GPTJ, folder: Path) -> list[str]:
 
     A rotation or scale that the GPT-J of `transformers` does not know goes under a model type of our own, so that it cannot
     be opened with a wrong one.
+
+    Raises OSError if the folder cannot be written to.
+
+    >>> import tempfile, ropescope as rs
+    >>> from pathlib import Path
+    >>> model = rs.GPTJ(rs.GPTJConfig(vocab_size=10, layers=1, width=8, mlp_width=8))
+    >>> rs.save_gptj(model, Path(tempfile.mkdtemp()))
+    ['config.json', 'model.safetensors']
     """
     config = model.config
     plain = Rope(config.head_dim, rotary_dim=config.ropes[0].rotary_dim, pairing="interleaved")
@@ -219,7 +247,17 @@ def save_gptj(model: GPTJ, folder: Path) -> list[str]:
 
 
 def load_gptj(folder: Path) -> GPTJ:
-    """The model of a folder that `save_gptj` or `transformers` wrote, in evaluation mode; half precision becomes single."""
+    """The model of a folder that `save_gptj` or `transformers` wrote, in evaluation mode; half precision becomes single.
+
+    Raises ValueError if there is no model in the folder, it is damaged, or it is not a GPT-J.
+
+    >>> import tempfile, ropescope as rs
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = rs.save_gptj(rs.GPTJ(rs.GPTJConfig(vocab_size=10, layers=1, width=8, mlp_width=8)), folder)
+    >>> rs.load_gptj(folder).config.vocab_size
+    10
+    """
     try:
         settings = json.loads((folder / "config.json").read_text())
         weights = load_file(folder / "model.safetensors")

@@ -34,6 +34,17 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
     source             folder of `transformers`, GGUF file, or hub id (only that reaches for the network)
     dtype              float32 or float64: half precision moves scores
     trust_remote_code  let a model bring its own code: only for those whose code you have read
+
+    The result has `model`, `tokenizer` (None where there is none), `context` (most tokens of an input, or None) and `about`
+    (family, sizes, hashes of the weights).
+
+    Raises ValueError if there is no such model, it cannot be read, `transformers` is not installed, or dtype is another.
+
+    >>> import ropescope as rs
+    >>> from ropescope.models.bundled import bundled_folder
+    >>> loaded = rs.load_model(str(bundled_folder("number")))  # or "weights/smollm2-135m", "model.gguf", "org/name"
+    >>> loaded.about["family"], loaded.about["layers"], loaded.tokenizer is None
+    ('gptj', 12, True)
     """
     if dtype not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, not {dtype!r}: half precision moves scores")
@@ -65,6 +76,8 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
         except Exception:  # models trained on token ids have none
             tokenizer = None
+        if tokenizer is not None and not tokenizer("a", add_special_tokens=False)["input_ids"]:
+            tokenizer = None  # made up for a folder without one: it knows no token
     require_finite(model, source)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)

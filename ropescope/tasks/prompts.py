@@ -55,6 +55,11 @@ class Prompt:
     answer   id of the right next token: the first one of the answer
     choices  ids of the first tokens of all answers that the prompt offers, each once
     about    how the prompt was made
+
+    >>> import numpy as np, ropescope as rs
+    >>> prompt = rs.Prompt(ids=np.arange(9), blocks=((1, 4), (4, 7)), tokens=tuple("abcdefghi"))  # of token ids of your own
+    >>> len(prompt)
+    9
     """
 
     ids: NDArray[np.int64]
@@ -89,11 +94,29 @@ def binding_prompts(
 ) -> list[Prompt]:
     """Sentences like "Alice likes red.", which are the blocks, and one of them begun again: "Alice likes".
 
-    Everybody has another name and likes another thing, as far as there are enough things of one length in tokens. Counts of the
-    sentences asked about differ by at most one over places, and over answers. With `lengths` "equal" all sentences have the
-    same number of tokens; with "unequal" half of the people have a second name. With `chat` the tokenizer's chat template
-    is used, and the model has begun to answer; unless given, this is so if there is a template. The `cue` is "recall", or
-    "question" to have the question asked in words.
+    tokenizer  a fast one of `transformers`
+    count      how many prompts
+    pairs      sentences of each
+    seed       of the drawing
+    lengths    "equal": all sentences have the same number of tokens; "unequal": half of the people have a second name
+    chat       use the tokenizer's chat template, the model having begun to answer; unless given, if there is one
+    cue        "recall", or "question" to have the question asked in words
+
+    Everybody has another name and likes another thing, as far as there are enough things of one length in tokens. Counts of
+    the sentences asked about differ by at most one over places, and over answers.
+
+    Raises ValueError if the tokenizer is slow, joins sentences with what is around them, or has too few names of one length,
+    if a chat template is asked for where there is none or changes the message, or another argument is not allowed.
+
+    >>> import ropescope as rs
+    >>> from transformers import AutoTokenizer
+    >>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
+    >>> prompt = rs.binding_prompts(tokenizer, 1, pairs=3, chat=False)[0]
+    >>> "".join(prompt.tokens)
+    'Facts: ...'
+    >>> start, stop = prompt.blocks[0]
+    >>> "".join(prompt.tokens[start:stop])
+    ' ... likes ....'
     """
     require_at_least("count", count, 1)
     require_at_least("pairs", pairs, 2)
@@ -155,7 +178,22 @@ def task_prompts(
 ) -> list[Prompt]:
     """Sequences of the "number" or "letter" task behind its rule and one example; blocks are the items before the query item.
 
-    Every path has `hops` hops. Letters of the number task go from a to z; otherwise the sequences are those of the task.
+    task     "number" or "letter"
+    hops     of every path
+    targets  items that may be answers
+    stops    items that lead on
+
+    Others are those of `binding_prompts`. Letters of the number task go from a to z; otherwise the sequences are those of
+    the task.
+
+    Raises ValueError as `binding_prompts` does of a tokenizer, or if the task is another or its sizes do not fit.
+
+    >>> import ropescope as rs
+    >>> from transformers import AutoTokenizer
+    >>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
+    >>> prompt = rs.task_prompts(tokenizer, "number", 1, chat=False)[0]
+    >>> len(prompt.blocks), prompt.about["hops"]
+    (16, 1)
     """
     require_at_least("count", count, 1)
     if task not in RULES:
@@ -185,7 +223,18 @@ def task_prompts(
 def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line") -> list[Prompt]:
     """A prompt of each text as it stands; the query is its last token.
 
-    With `blocks` "line" every line before the last is a block, with "token" every token before the last.
+    The `text` may be several. With `blocks` "line" every line before the last is a block, with "token" every token before
+    the last. BOS, where the family puts one, stays.
+
+    Raises ValueError as `binding_prompts` does of a tokenizer, or if a text is empty or has fewer than two blocks.
+
+    >>> import ropescope as rs
+    >>> from transformers import AutoTokenizer
+    >>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
+    >>> text = "milk is white\\ncoal is black\\ngrass is green\\ncoal is"
+    >>> prompt = rs.text_prompts(tokenizer, text)[0]
+    >>> ["".join(prompt.tokens[start:stop]) for start, stop in prompt.blocks]
+    ['milk is white\\n', 'coal is black\\n', 'grass is green\\n']
     """
     if blocks not in ("line", "token"):
         raise ValueError(f"blocks must be 'line' or 'token', not {blocks!r}")

@@ -1,0 +1,260 @@
+"""All code in the documentation runs, its commands are those of the command line, its links lead somewhere.
+
+A block of Python is complete, or its first line says that it goes on with the block before. Blocks with `>>>` hold what comes
+out, which is compared. Everything runs in a folder of its own, in which `results` and `weights` are those of the project.
+"""
+
+import ast
+import doctest
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import real
+import typer
+
+import ropescope
+from ropescope import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GOES_ON = "# goes on"
+ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: in which page, in which line, in what language."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+
+    @property
+    def goes_on(self) -> bool:
+        return self.code.removeprefix(">>> ").startswith(GOES_ON)
+
+
+def blocks_of(path: Path) -> list[Block]:
+    text = path.read_text(encoding="utf-8")
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
+    return [Block(path.name, text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in found]
+
+
+BLOCKS = [block for path in PAGES for block in blocks_of(path)]
+
+
+def chains() -> list:
+    """Blocks of Python, each with those that go on from it."""
+    found: list[list[Block]] = []
+    for block in BLOCKS:
+        if block.language in ("python", "pycon"):
+            if block.goes_on:
+                assert found[-1][-1].page == block.page, f"{block} goes on from nothing"
+                found[-1].append(block)
+            else:
+                found.append([block])
+    return [pytest.param(chain, id=f"{chain[0].page}:{chain[0].line}") for chain in found]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder as a reader has it: the recorded results and some weights at hand."""
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    (tmp_path / "weights").symlink_to(real.WEIGHTS.resolve())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def need_weights(code: str) -> None:
+    for name in set(re.findall(r"weights/([\w.-]+\w)", code)):
+        real.folder(name)
+
+
+@pytest.mark.parametrize("chain", chains())
+def test_python_in_the_docs_runs(chain, folder):
+    names: dict = {"__name__": "docs"}
+    for block in chain:
+        need_weights(block.code)
+        if block.language == "python":
+            # Lines are counted as in the page, so that an error tells where.
+            exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), names)
+            continue
+        said: list[str] = []
+        examples = doctest.DocTestParser().get_doctest(block.code, names, block.page, block.page, block.line - 1)
+        assert examples.examples
+        runner = doctest.DocTestRunner(optionflags=ALIKE)
+        runner.run(examples, out=said.append, clear_globs=False)
+        assert not runner.failures, "".join(said)
+        names = examples.globs
+
+
+def test_languages_are_those_that_are_tested():
+    """Code in another language would pass unseen; text and JavaScript of the page are looked at elsewhere."""
+    assert {block.language for block in BLOCKS} <= {"python", "pycon", "sh", "text", "js", "bibtex", "yaml"}
+
+
+# Commands
+
+
+def commands(text: str) -> list[str]:
+    """Lines of a shell block without comments, those that go on joined."""
+    joined = text.replace("\\\n", " ")
+    return [" ".join(bare.split()) for line in joined.splitlines() if (bare := re.sub(r"\s#.*", "", f" {line}")).strip()]
+
+
+SHELL = [(block, line) for block in BLOCKS if block.language == "sh" for line in commands(block.code)]
+HELP = [(block, line) for block in BLOCKS if block.page == "commands.md" for line in re.findall(r"Example:\s+(.*)", block.code)]
+
+
+def parsed(arguments: list[str]) -> None:
+    """Read as the command line would read it, without doing anything."""
+    program = typer.main.get_command(cli.app)
+    context = program.make_context("ropescope", list(arguments))
+    name, command, rest = program.resolve_command(context, arguments)
+    command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize(("block", "line"), SHELL + HELP, ids=lambda x: x if isinstance(x, str) else x.page)
+def test_commands_in_the_docs_are_understood(block, line):
+    program, *arguments = shlex.split(line)
+    if program == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
+        assert set(arguments) <= set(targets), line
+    elif program == "ropescope":
+        parsed(arguments)
+    else:
+        assert (program, arguments[0]) in {("pip", "install"), ("inspect", "eval")}, line
+
+
+def test_commands_that_do_not_exist_are_found():
+    for line in ("profil weights/smollm2-135m", "profile", "profile model --count many", "demo --colour red"):
+        with pytest.raises(Exception, match=r"No such|Missing|valid integer"):
+            parsed(shlex.split(line))
+
+
+QUICK = [
+    "ropescope control letter --keep slowest25% --inputs 100 --draws 1 --out out/letter-slow",
+    "ropescope train number --preset quick --set steps=6 --set warm_up=1 --set samples=[400,40,40] --set probe=40 "
+    "--out out/tiny",
+    "ropescope dynamics out/tiny --out out/tiny-dynamics",
+    "ropescope report results/profile-stories15M results/number-0 --out out/page.html",
+    "ropescope conformance llama gemma3_text --out out/conformance",
+]
+"""Commands in the docs that take seconds on what comes with the package: they are really run, in order."""
+
+
+def test_quick_commands_in_the_docs_run(folder):
+    assert set(QUICK) <= {line for _, line in SHELL}, "the docs have other commands"
+    for line in QUICK:
+        cli.app(shlex.split(line)[1:], standalone_mode=False)
+    assert {path.name for path in (folder / "out").glob("*.html")} == {"page.html"}
+    for summary in (folder / "out").rglob("summary.json"):
+        assert json.loads(summary.read_text())["versions"]["ropescope"]
+
+
+# Links
+
+
+def anchors(path: Path) -> set[str]:
+    """Those of a page's headings, made as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+    found: dict[str, int] = {}
+    names = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+        number = found.get(slug, 0)
+        found[slug] = number + 1
+        names.add(f"{slug}-{number}" if number else slug)
+    return names
+
+
+def links(path: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+    text = re.sub(r"`[^`\n]*`(?!\])", "", text)
+    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "LOG.md"], ids=lambda path: path.name)
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_list():
+    """The list of pages has each, and each can be reached from the README by links."""
+    listed = set(links(ROOT / "docs" / "README.md"))
+    for page in PAGES[1:]:
+        assert page.name in listed or page.name == "README.md", f"docs/README.md does not have {page.name}"
+
+
+# The reference
+
+
+def script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = script("reference")
+PUBLIC = reference.public()
+DOCS = {each.name: each.doc.split(">>> ")[0] for each in PUBLIC}
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_the_reference_is_up_to_date(page):
+    assert reference.PAGES[page]() == (ROOT / "docs" / page).read_text(encoding="utf-8"), "make reference"
+
+
+def test_every_public_name_is_in_the_reference():
+    names = {each.name for each in PUBLIC}
+    assert names == set(ropescope.__all__) - {"__version__"}
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert all(f"\n### {name}\n" in text for name in names)
+
+
+@pytest.mark.parametrize("each", PUBLIC, ids=lambda each: each.name)
+def test_docstrings_say_what_is_needed(each):
+    """An example with what comes out of it; what is refused; every argument by its name, there or in a docstring it names."""
+    assert ">>> " in each.doc
+    assert any(
+        line.strip() and not line.lstrip().startswith((">>>", "...")) for line in each.doc.split(">>> ", 1)[1].splitlines()
+    )
+    if isinstance(each.node, ast.FunctionDef) or any(isinstance(part, ast.Raise) for part in ast.walk(each.node)):
+        assert re.search(r"[Rr]aises|errors", each.doc)
+    given = reference.fields(each.node) if isinstance(each.node, ast.ClassDef) else reference.arguments(each.node)
+    before = DOCS[each.name] + "".join(DOCS.get(name, "") for name in re.findall(r"`(\w+)`", DOCS[each.name]))
+    for name in (argument.split(":")[0].strip("*") for argument in given):
+        assert name in ("", "ValueError") or re.search(rf"\b{name}\b", before), f"{name} is not explained"
+
+
+# Pictures
+
+
+def test_pictures_can_be_made_anew(tmp_path):
+    """Of the size of those in the docs; their numbers are those that the guide prints."""
+    pictures = script("pictures")
+    for name, chart in pictures.PICTURES.items():
+        chart().save(tmp_path / name, scale_factor=1.3)
+        sizes = [(folder / name).read_bytes()[16:24] for folder in (tmp_path, ROOT / "docs")]  # width and height of a PNG
+        assert sizes[0] == sizes[1]
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    for name, M in pictures.heads().items():
+        assert f"\n{name:11} " + " ".join(f"{score:.2f}" for score in ropescope.swap_scores(M)) in guide
