@@ -1071,7 +1071,7 @@ def _bench_watch(model: str, steps: int, rounds: int, seed: int, out: Path) -> N
     loaded = load_model(model)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     found = bench_watch(loaded, steps, rounds, seed)
     runs.write_summary(
         folder, "bench", {"what": "watch", "model": loaded.about, "steps": steps, "rounds": rounds, "seed": seed}, found

@@ -80,7 +80,7 @@ def heads_of(result: Mapping[str, Any]) -> list[str]:
 
 def _together(degree: NDArray[np.float32], accuracy: NDArray[np.float32]) -> dict[str, float] | None:
     known = np.isfinite(accuracy)
-    if not known.any() or np.ptp(degree[known]) <= 0 or np.ptp(accuracy[known]) <= 0:
+    if known.sum() < 3 or np.ptp(degree[known]) <= 0 or np.ptp(accuracy[known]) <= 0:
         return None
     found = spearmanr(degree[known], accuracy[known])
     return {"spearman": float(found.statistic), "p_value": float(found.pvalue)}
