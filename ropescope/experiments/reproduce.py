@@ -25,7 +25,14 @@ from ..runs import read_sealed, sha256, write_whole
 
 PRESETS = ("quick", "paper")
 MODEL = "smollm2-135m"
-OTHERS = {"stories15M": 120, "gemma3-270m": 700, "qwen2.5-coder-0.5b": 1500, "tinyllama-1.1b": 3000}
+OTHERS = {
+    "stories15M": 120,
+    "minimind2-small": 120,
+    "gemma3-270m": 700,
+    "qwen2.5-coder-0.5b": 1500,
+    "tinyllama-1.1b": 3000,
+    "qwen2.5-coder-1.5b": 3500,
+}
 """Language models that are profiled beside the first with preset paper, and the seconds that takes about."""
 CHAT = "chat"
 """What steps call the chat model."""
