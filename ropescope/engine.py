@@ -42,8 +42,8 @@ CRASHES = 5
 """How often a unit may bring down its worker on a machine that lives on; how often machines are lost is not counted."""
 STORE = 128 << 20
 """Bytes in which a cluster started for a run keeps results until they are fetched; what does not fit goes to its disk."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Ray sends nothing home, and does not warn of what it may change one day."""
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_IGNORE_UNHANDLED_ERRORS": "1"}
+"""Ray sends nothing home, does not warn of what it may change one day, and leaves it to us to tell errors."""
 JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 
 

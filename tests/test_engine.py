@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import engine_work
-import numpy as np
 import pytest
 import real
 from hypothesis import given
@@ -96,7 +95,7 @@ def test_a_profile_and_sweeps_are_the_same_to_the_byte_while_a_node_is_lost(clus
 
 
 RECIPE = trainer.Recipe(
-    "number", task_sizes={"hops": 2}, samples=(200, 20, 20), layers=1, width=16, mlp_width=16, steps=60, warm_up=5,
+    "number", task_sizes={"hops": 2}, samples=(200, 20, 20), layers=1, width=16, mlp_width=16, steps=300, warm_up=5,
     watch_every=20, probe=8, checkpoint_every=10,
 )  # fmt: skip
 
@@ -132,7 +131,7 @@ def test_seeds_are_trained_the_same_while_nodes_are_lost(cluster, ray_engine, tm
     there = dict(seeds.train_seeds(recipes(tmp_path / "there"), engine=replace(ray_engine, on_lost=lost.append)))
     killer.join()
     assert lost
-    assert [path.name for path in there] == ["number-0", "number-1"]
+    assert there.keys() == recipes(tmp_path / "there").keys()
     for name in ("number-0", "number-1"):
         assert run_files(tmp_path / "here" / name) == run_files(tmp_path / "there" / name)
         assert here[tmp_path / "here" / name]["test_accuracy"] == there[tmp_path / "there" / name]["test_accuracy"]
@@ -164,18 +163,19 @@ def test_what_is_kept_is_not_done_again(ray_engine, tmp_path):
     paths[3].write_bytes(paths[3].read_bytes()[:40])  # cut short
     again = list(kept(paths, engine_work.halve, fine | {"bad": (0, 2, 4)}, asked, ray_engine))
     assert all(map(same, first, again))
-    assert list(map(same, first, kept(paths, None, None, asked))) == [True] * 5
+    assert all(map(same, first, kept(paths, engine_work.crash, None, asked)))
 
 
-def test_a_unit_that_brings_down_its_worker_ends_the_run(ray_engine):
+def test_a_unit_that_brings_down_its_worker_ends_the_run(ray_engine, monkeypatch):
     lost = []
-    with pytest.raises(ValueError, match="unit 1 brought down its worker 5 times: it may need more memory"):
+    monkeypatch.setattr(engines, "CRASHES", 2)
+    with pytest.raises(ValueError, match="unit 1 brought down its worker 2 times: it may need more memory"):
         list(spread(engine_work.crash, None, [0], replace(ray_engine, on_lost=lost.append)))
-    assert lost == [0] * 4
+    assert lost == [0]
 
 
 def test_what_workers_lack_is_one_sentence(ray_engine, monkeypatch):
-    with pytest.raises(ValueError, match="lacks a package .No module named 'something'.: install"):
+    with pytest.raises(ValueError, match=r"lacks a package \(No module named 'something'\): install"):
         list(spread(engine_work.lacking, None, [0], ray_engine))
     with pytest.raises(ValueError, match="a unit takes 99 threads and no machine of the cluster has more than 1 CPUs"):
         list(spread(engine_work.halve, {}, [0], ray_engine, threads=99))
@@ -200,7 +200,7 @@ def test_workers_open_the_same_weights_or_say_so(tmp_path):
 
 def test_a_machine_that_does_not_share_the_disk_says_so(tmp_path):
     sharing = seeds.Sharing(False, tmp_path / ".shared-x", "x")
-    with pytest.raises(ValueError, match="does not see .* choose --out on a disk that all machines share"):
+    with pytest.raises(ValueError, match=r"does not see .* choose --out on a disk that all machines share"):
         seeds.train_unit(sharing, (tmp_path / "run", RECIPE))
     (tmp_path / ".shared-x").write_text("y")
     with pytest.raises(ValueError, match="does not see"):
