@@ -114,7 +114,7 @@ def test_bench(tmp_path):
         (["bench", "--tokens", "17,many"], "--tokens must be whole numbers"),
         (["bench", "--tokens", "2"], "tokens must be lengths of at least 3"),
         (["bench", "scores", "--batch", "0"], "batch and rounds must be at least 1"),
-        (["bench", "speed"], "bench takes scores, training, all or profile"),
+        (["bench", "speed"], "bench takes scores, training, all, profile or ray"),
         (["bench", "--samples", "1"], "--samples must be at least 200"),
         (["bench", "--out", "/dev/null/x"], "cannot be written to"),
         (["train", "word"], "task must be one of number, letter"),
