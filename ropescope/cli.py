@@ -142,6 +142,8 @@ def train(
         if seeds is not None and seed:
             raise ValueError("give --seed or --seeds, not both")
         numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
+        for number in numbers:
+            _checked_seed(number)
         folders = (
             [out or Path("out") / f"{task}-{seed}"]
             if seeds is None

@@ -11,6 +11,7 @@ Models are no such thing: a worker opens its own.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 import socket
@@ -44,7 +45,7 @@ STORE = 128 << 20
 """Bytes in which a cluster started for a run keeps results until they are fetched; what does not fit goes to its disk."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_IGNORE_UNHANDLED_ERRORS": "1"}
 """Ray sends nothing home, does not warn of what it may change one day, and leaves it to us to tell errors."""
-JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level=40)"
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
         if ray.is_initialized():  # by the caller, whose cluster it is then
             yield ray
             return
-        how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
             how |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE}
         else:
@@ -295,6 +296,10 @@ def _require_answer(address: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{_cluster_name(address)} did not answer within {PATIENCE} seconds: is it one?") from None
+    if "InvalidAuthToken" in tried.stderr:
+        raise ValueError(
+            f"{_cluster_name(address)} has another token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as it has them"
+        )
     if tried.returncode:
         lines = [line for line in tried.stderr.splitlines() if line.strip() and not line.startswith((" ", "["))]
         raise ValueError(f"{_cluster_name(address)} cannot be joined: {(lines or ['Ray gave no reason'])[-1]}")
