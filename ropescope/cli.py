@@ -181,7 +181,7 @@ def _train_seeds(recipes: dict[Path, Any], resume: bool, snapshots: bool, engine
 def _engine(name: str, address: str | None) -> Any:
     from .engine import Engine
 
-    return Engine(name, address, lambda unit: typer.echo(f"lost the worker of unit {unit + 1}: it is begun again", err=True))
+    return Engine(name, address, lambda _: typer.echo("a worker was lost: what it did is begun again", err=True))
 
 
 @app.command(epilog="Example:  ropescope evaluate number")

@@ -43,8 +43,13 @@ CRASHES = 5
 """How often a unit may bring down its worker on a machine that lives on; how often machines are lost is not counted."""
 STORE = 128 << 20
 """Bytes in which a cluster started for a run keeps results until they are fetched; what does not fit goes to its disk."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_IGNORE_UNHANDLED_ERRORS": "1"}
-"""Ray sends nothing home, does not warn of what it may change one day, and leaves it to us to tell errors."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
+"""Ray sends nothing home, does not warn of what it may change one day, and leaves it to us to tell of errors and lost nodes."""
 JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level=40)"
 
 
@@ -175,18 +180,20 @@ def _judge_loss(ray: Any, error: Exception, number: int, crashes: Counter[int]) 
     if isinstance(error, kinds.NodeDiedError | kinds.ObjectLostError):
         return
     if not isinstance(error, kinds.WorkerCrashedError | kinds.OutOfMemoryError):
-        raise ValueError(f"Ray failed ({_first_line(error)}): what came before is kept, run the same command again") from None
+        raise error
     crashes[number] += 1
     if crashes[number] >= CRASHES:
         raise ValueError(
-            f"unit {number + 1} brought down its worker {CRASHES} times: it may need more memory than the machines have"
+            f"a unit of work brought down its worker {CRASHES} times: it may need more memory than the machines have"
         ) from None
 
 
 def _said(error: BaseException) -> BaseException:
     """What to raise here for an error there."""
-    if isinstance(error, ImportError):
-        return ValueError(f"a worker of the cluster lacks a package ({error}): install what this machine has on all of them")
+    if isinstance(error, ImportError) or "failed to import on the worker" in str(error):
+        return ValueError(
+            f"a worker of the cluster lacks a package ({_first_line(error)}): install what this machine has on all of them"
+        )
     return error
 
 
@@ -275,6 +282,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
             raise ValueError(f"{_cluster_name(address)} cannot be used: {_first_line(error)}") from None
         try:
             yield ray
+        except ray.exceptions.RayError as error:
+            raise ValueError(f"Ray failed ({_first_line(error)}): what came is kept; run the same command again") from None
         finally:
             ray.shutdown()
     finally:

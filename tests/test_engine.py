@@ -165,7 +165,7 @@ def test_what_is_kept_is_not_done_again(ray_engine, tmp_path):
 def test_a_unit_that_brings_down_its_worker_ends_the_run(ray_engine, monkeypatch):
     lost = []
     monkeypatch.setattr(engines, "CRASHES", 2)
-    with pytest.raises(ValueError, match="unit 1 brought down its worker 2 times: it may need more memory"):
+    with pytest.raises(ValueError, match="brought down its worker 2 times: it may need more memory"):
         list(spread(engine_work.crash, None, [0], replace(ray_engine, on_lost=lost.append)))
     assert lost == [0]
 
