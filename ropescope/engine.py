@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -190,10 +191,10 @@ def _judge_loss(ray: Any, error: Exception, number: int, crashes: Counter[int]) 
 
 def _said(error: BaseException) -> BaseException:
     """What to raise here for an error there."""
-    if isinstance(error, ImportError) or "failed to import on the worker" in str(error):
-        return ValueError(
-            f"a worker of the cluster lacks a package ({_first_line(error)}): install what this machine has on all of them"
-        )
+    missing = re.search(r"No module named '([\w.]+)'", str(error))
+    if missing or "failed to import on the worker" in str(error):
+        what = missing[1] if missing else "ropescope"
+        return ValueError(f"a worker of the cluster lacks {what}: install what this machine has on all of them")
     return error
 
 

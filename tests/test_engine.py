@@ -171,7 +171,7 @@ def test_a_unit_that_brings_down_its_worker_ends_the_run(ray_engine, monkeypatch
 
 
 def test_what_workers_lack_is_one_sentence(ray_engine, monkeypatch):
-    with pytest.raises(ValueError, match=r"lacks a package \(No module named 'something'\): install"):
+    with pytest.raises(ValueError, match="a worker of the cluster lacks something: install"):
         list(spread(engine_work.lacking, None, [0], ray_engine))
     with pytest.raises(ValueError, match="a unit takes 99 threads and no machine of the cluster has more than 1 CPUs"):
         list(spread(engine_work.halve, {}, [0], ray_engine, threads=99))
@@ -260,8 +260,21 @@ def train_command(cluster, folder: Path, steps: int, *more: str) -> list[str]:
     return command("train", "number", "--seeds", "0,1", "--out", str(folder), *changes, *engine, *more)
 
 
+def test_a_cluster_of_our_own_leaves_nothing_behind(tmp_path):
+    home = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {"HOME": str(tmp_path)}
+    program = (
+        "import os, engine_work; from ropescope.engine import Engine, spread\n"
+        "for number, found in spread(engine_work.halve, {'slow': 0, 'bad': ()}, [{'number': 3, 'size': 2}], Engine('ray')):\n"
+        "    print(number, found['half'])\n"
+        "print(*[name for name in os.environ if name.startswith('RAY_')])"
+    )
+    how = {"env": home, "cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([sys.executable, "-c", program], **how)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 [1.5 1.5]\n\n", "")
+    assert not list(tmp_path.iterdir()), "no token is left in the home folder"
+
+
 def test_the_command_joins_a_cluster_and_can_be_interrupted(cluster, tmp_path):
-    """Run last of all that use the cluster."""
     long = subprocess.Popen(
         train_command(cluster, tmp_path, 100_000), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
