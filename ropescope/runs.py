@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -341,21 +342,36 @@ class HistoryFolder:
 
     def __init__(self, folder: Path, config: Mapping[str, Any], layers: Sequence[int] | None = None) -> None:
         self.folder, self.config = folder, dict(config)
+        self._file = folder / "history.safetensors"
         self._held = ExitStack()
         self._lock: int | None = None
+        if (other := _growing.get(folder.resolve())) is not None:  # of this process, as when a cell of a notebook is run again
+            other.release()
         self._hold()
-        claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
-        self._file = folder / "history.safetensors"
-        self.history = History(layers)
-        if self._file.exists():
-            try:
-                self.history = History.read(self._file)
-            except (ValueError, KeyError) as error:
-                raise ValueError(f"{self._file} cannot be gone on with ({error}): choose another folder") from None
+        try:
+            claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
+            self.history = self._so_far(layers)
+        except ValueError:
+            self.release()
+            raise
+        _growing[folder.resolve()] = self
+
+    def _so_far(self, layers: Sequence[int] | None) -> History:
+        if not self._file.exists():
+            return History(layers)
+        try:
+            return History.read(self._file)
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{self._file} cannot be gone on with ({error}): choose another folder") from None
 
     def _hold(self) -> None:
         if self._lock is None:
             self._lock = self._held.enter_context(locked(self.folder))
+
+    def release(self) -> None:
+        """Hold the folder no longer."""
+        self._held.close()
+        self._lock = None
 
     def drop_after(self, step: int) -> None:
         """Forget rows that are later than a step: training goes on from there."""
@@ -381,8 +397,10 @@ class HistoryFolder:
         self._hold()
         files = ["config.json", *([self._file.name] if self.history.rows else [])]
         write_summary(self.folder, str(self.config["command"]), self.config, results, files)
-        self._held.close()
-        self._lock = None
+        self.release()
+
+
+_growing: WeakValueDictionary[Path, HistoryFolder] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)

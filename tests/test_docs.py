@@ -292,6 +292,14 @@ def llm_rows() -> list[str]:
     return [*rows, f"right on {right} of {asked} lists of 12 and 16 letters, where a guess would be right on {asked / 26:.0f},"]
 
 
+def engine_rows() -> list[str]:
+    return [
+        f"| {name} | {row['units']} | {row['speed_up']:.2f}x | {row['speed_up_with_node_lost']:.2f}x | "
+        f"{row['units_begun_again']} | {row['files']}, {'all the same' if row['same_bytes'] else 'NOT the same'} |"
+        for name, row in results("bench-ray").items()
+    ]
+
+
 TABLES = [
     *(
         ("docs/real-models.md", rows, ())
@@ -310,6 +318,7 @@ TABLES = [
     ("docs/control.md", control_rows, ()),
     ("docs/control.md", control_text_rows, ()),
     ("docs/llm.md", llm_rows, ()),
+    ("docs/many-machines.md", engine_rows, ()),
 ]
 
 

@@ -156,6 +156,9 @@ def _conformance(run: Run) -> str:
 
 def _bench(run: Run) -> str:
     what = run.config["what"]
+    if what == "ray":
+        same = all(row["same_bytes"] for row in run.results.values())
+        return f"the same work here and on a Ray cluster that loses a node: {'the same' if same else 'OTHER'} bytes"
     return (
         f"profile of {run.config['model']['source']}"
         if what == "profile"

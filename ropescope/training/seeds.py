@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,13 +52,10 @@ def train_seeds(
     if not left:
         return
     names = {folder.resolve(): folder for folder in recipes}
-    if engine.name == "here":
-        for number, results in spread(train_unit, Sharing(snapshots, on_step=on_step), left, engine):
-            yield names[left[number][0]], results
-        return
-    with _marked(runs.new_folder(left[0][0].parent)) as (mark, token):
-        threads = max(recipe.threads for _, recipe in left)
-        for number, results in spread(train_unit, Sharing(snapshots, mark, token), left, engine, threads):
+    here = engine.name == "here"
+    with nullcontext((None, "")) if here else _marked(runs.new_folder(left[0][0].parent)) as (mark, token):
+        sharing = Sharing(snapshots, mark, token, on_step if here else None)
+        for number, results in spread(train_unit, sharing, left, engine, max(recipe.threads for _, recipe in left)):
             yield names[left[number][0]], results
 
 
