@@ -39,6 +39,9 @@ VERDICTS = {
 """What a row of the scoreboard may say, with a sign that needs no colour."""
 
 
+CALLED = {"watch": "ropescope.HeadWatcher", "sweep": "ropescope dynamics"}
+"""What wrote runs that no command of the same name wrote."""
+
 HOLDS = {True: ("\N{CHECK MARK}", "holds"), False: ("\N{BALLOT X}", "differs"), None: ("\N{EN DASH}", "untold")}
 """Whether a statement of a paper holds of one run; None where that run cannot tell."""
 
@@ -218,7 +221,7 @@ def _about(run: Run) -> str:
     seed = run.config.get("seed")
     facts = {
         "Run": run.name,
-        "Command": f"ropescope {run.command}",
+        "Command": CALLED.get(run.command, f"ropescope {run.command}"),
         "Seed": "in the settings below" if seed is None else str(seed),
         "Written": str(summary.get("written", "not ended yet")),
         "Versions": ", ".join(f"{part} {number}" for part, number in summary.get("versions", {}).items()),
