@@ -2,9 +2,6 @@
 
 A prompt knows which of its tokens may change places: its blocks, which are exactly its sentences, items or lines. The
 tokenizer is handed in: any fast one of `transformers`, which is not imported here.
-
->>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
->>> prompts = binding_prompts(tokenizer, 12, pairs=24)
 """
 
 from __future__ import annotations
