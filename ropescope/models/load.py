@@ -74,8 +74,6 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
         except Exception:  # models trained on token ids have none
             tokenizer = None
-        if tokenizer is not None and not tokenizer("a", add_special_tokens=False)["input_ids"]:
-            tokenizer = None  # made up for a folder without one: it knows no token
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)
     about = {
@@ -87,7 +85,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         "dtype": dtype,
         "weights": _hashes(path),
     }
-    return Loaded(model.eval(), tokenizer, context, about)
+    return Loaded(model.eval(), tokenizer if _knows_tokens(tokenizer) else None, context, about)
 
 
 def _hashes(path: Path) -> dict[str, str]:
@@ -98,6 +96,11 @@ def _hashes(path: Path) -> dict[str, str]:
         with file.open("rb") as data:
             hashes[file.name] = hashlib.file_digest(data, "sha256").hexdigest()
     return hashes
+
+
+def _knows_tokens(tokenizer: Any) -> bool:
+    """Not so if it was made up by `transformers` for a folder without one."""
+    return tokenizer is not None and bool(tokenizer("a", add_special_tokens=False)["input_ids"])
 
 
 def _first_sentence(error: Exception) -> str:
