@@ -71,8 +71,10 @@ if TYPE_CHECKING:
     from .rope import Rope as Rope
     from .tasks.prompts import Prompt as Prompt
     from .tasks.prompts import binding_prompts as binding_prompts
+    from .tasks.prompts import id_prompts as id_prompts
     from .tasks.prompts import task_prompts as task_prompts
     from .tasks.prompts import text_prompts as text_prompts
+    from .training.head_watcher import HeadWatcher as HeadWatcher
 
 # Public name -> room. Nothing heavy is imported before a name is used.
 _ROOMS = {
@@ -128,8 +130,10 @@ _ROOMS = {
     "load_model": "models.load",
     "Prompt": "tasks.prompts",
     "binding_prompts": "tasks.prompts",
+    "id_prompts": "tasks.prompts",
     "task_prompts": "tasks.prompts",
     "text_prompts": "tasks.prompts",
+    "HeadWatcher": "training.head_watcher",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import FrameType
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -40,18 +44,122 @@ RunSeed = Annotated[
 ]
 Model = Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")]
 Tasks = Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="here, or ray: side by side on a Ray cluster, with the same results.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Ray cluster to join: host:port of its head, or auto.  [default: one is started here for the run]"),
+]
 
 
 def main() -> None:
-    """The entry point: bad input ends in one sentence and exit code 2, Ctrl-C in exit code 130."""
+    """The entry point: whatever goes wrong ends in one sentence and an exit code.
+
+    2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
+    place is shown if ROPESCOPE_TRACEBACK is set.
+    """
+    with _signals(), _held:
+        try:
+            app()
+        except SystemExit as leaving:
+            if leaving.code == 143:
+                _leave("terminated; files already written are whole", 143)
+            if leaving.code == 130 and isinstance(getattr(leaving.__context__, "__cause__", None), KeyboardInterrupt):
+                _leave("interrupted; files already written are whole", 130)
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or _came_from(error, KeyboardInterrupt):
+                _leave("interrupted; files already written are whole", 130)
+            if isinstance(error, ValueError) and not isinstance(error, OSError):
+                _leave(str(error), 2)
+            if isinstance(error, OSError):
+                _leave(_refused(error), 1)
+            if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
+                _leave("memory is not enough: ask for less at once, or free some; files already written are whole", 1)
+            if os.environ.get("ROPESCOPE_TRACEBACK"):
+                raise
+            _leave(
+                f"this should not happen ({type(error).__name__}: {error}): please report it, with what is shown when "
+                "ROPESCOPE_TRACEBACK=1 is set; files already written are whole",
+                70,
+            )
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    """End with one line, in which nothing can steer a terminal: it may quote names and contents of files."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(sentence.split()))
+    with suppress(OSError):  # nobody may listen
+        typer.echo(f"ropescope: {line}", err=True)
+    sys.exit(code)
+
+
+def _came_from(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an exception was raised while one of another kind was dealt with."""
+    seen = error.__cause__ or error.__context__
+    return seen is not None and (isinstance(seen, kind) or _came_from(seen, kind))
+
+
+ADVICE = {
+    errno.ENOSPC: "make room and give the same command again",
+    errno.EDQUOT: "make room and give the same command again",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EMFILE: "raise the limit on open files",
+    errno.ENFILE: "raise the limit on open files",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def _refused(error: OSError) -> str:
+    """What the system did not let happen, to which file, and what can be done about it."""
+    what = f"{error.filename} cannot be read or written" if error.filename is not None else "input or output failed"
+    why = error.strerror or str(error) or type(error).__name__
+    return f"{what} ({why}): {ADVICE.get(error.errno or 0, 'choose another place')}; files already written are whole"
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Ctrl-C while parts are being loaded ends the process at once; SIGTERM leaves no half-written file behind."""
+    import signal
+    import threading
+
+    from .__main__ import leave
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        at = frame
+        while at is not None:
+            if at.f_code.co_filename.startswith("<frozen importlib"):
+                leave(number, frame)
+            at = at.f_back
+        raise KeyboardInterrupt
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one does not wait
+        raise SystemExit(143)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, terminated)
     try:
-        app()
-    except ValueError as error:
-        typer.echo(f"ropescope: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("ropescope: interrupted; files already written are whole", err=True)
-        sys.exit(130)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_held = ExitStack()
+"""Folders that the command at work holds."""
+
+
+def _folder(out: Path) -> Path:
+    """The folder for results, made if need be, and held against other writers until the command ends."""
+    from . import runs
+
+    _held.enter_context(runs.locked(out))
+    return out
 
 
 def _version(wanted: bool) -> bool:
@@ -88,7 +196,7 @@ def demo(
     from .experiments.demo import demo as experiment
     from .report import charts
 
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = [asdict(row) for row in _progress(experiment(inputs, tau, seed), 39, "heads")]
     runs.write_whole(folder / "heads.json", json.dumps(rows, indent=1) + "\n")
     chart = alt.hconcat(charts.plane_chart(rows, "hand-made"), charts.share_chart(rows))
@@ -107,10 +215,16 @@ def demo(
     typer.echo(f"look at {folder / 'index.html'} or {folder / 'index.png'}")
 
 
-@app.command(epilog="Example:  ropescope train number --seed 0 --out out/number-0")
+@app.command(
+    epilog="Example:  ropescope train number --seed 0 --out out/number-0\n\n"
+    "Example:  ropescope train number --seeds 0,1,2 --engine ray --address auto --out out/seeds"
+)
 def train(
     task: Annotated[str, typer.Argument(help="number or letter.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/TASK-SEED]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder; with --seeds a folder of them, TASK-SEED each.  [default: out/TASK-SEED; out]"),
+    ] = None,
     preset: Annotated[str, typer.Option(help="Recipe to start from: paper, or quick (two hops, four layers).")] = "paper",
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one entry of the recipe, as in steps=500; repeat it.")
@@ -118,10 +232,25 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")] = False,
     snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of every checkpoint.")] = False,
     seed: Seed = 0,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, as in 0,1,2: a run of each.")] = None,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """Train a GPT-J on the number or letter task, watching its heads. Safe to interrupt and to resume."""
     from .training import trainer
 
+    if seeds is not None or engine != "here" or address is not None:
+        if seeds is not None and seed:
+            raise ValueError("give --seed or --seeds, not both")
+        numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
+        folders = (
+            [out or Path("out") / f"{task}-{seed}"]
+            if seeds is None
+            else [(out or Path("out")) / f"{task}-{n}" for n in numbers]
+        )
+        recipes = {folder: trainer.recipe(task, preset, n, change or []) for folder, n in zip(folders, numbers, strict=True)}
+        _train_seeds(recipes, resume, snapshots, engine, address)
+        return
     recipe = trainer.recipe(task, preset, seed, change or [])
     folder = out or Path("out") / f"{task}-{seed}"
     try:
@@ -131,6 +260,27 @@ def train(
         typer.echo(f"ropescope: interrupted; add --resume to the same command to go on in {folder}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
+
+
+def _train_seeds(recipes: dict[Path, Any], resume: bool, snapshots: bool, engine: str, address: str | None) -> None:
+    from .training.seeds import train_seeds
+
+    where = _engine(engine, address)
+    steps = next(iter(recipes.values())).steps
+    try:
+        with _training_bar(steps) if engine == "here" else nullcontext() as show:
+            ended = train_seeds(recipes, resume, snapshots, where, show)
+            for folder, results in ended if show else _progress(ended, len(recipes), "runs"):
+                typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
+    except KeyboardInterrupt:
+        typer.echo("ropescope: interrupted; add --resume to the same command to go on", err=True)
+        raise typer.Exit(130) from None
+
+
+def _engine(name: str, address: str | None) -> Any:
+    from .engine import Engine
+
+    return Engine(name, address, lambda unit: typer.echo(f"lost the worker of unit {unit + 1}: it is begun again", err=True))
 
 
 @app.command(epilog="Example:  ropescope evaluate number")
@@ -149,7 +299,7 @@ def evaluate(
     recipe = trainer.recipe(task)
     network, source = model_of(task, recipe.make_task().vocab_size, model)
     seed = _run_seed(seed, task, model)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     test = split(recipe.make_task(), recipe.samples, seed)["test"]
     accuracy = {f"{hops}-hop": float(value) for hops, value in enumerate(trainer.evaluate(network, test), start=1)}
     config = {"task": task, "model": source.name, "weights": runs.sha256(source / "model.safetensors"), "seed": seed}
@@ -157,37 +307,70 @@ def evaluate(
     typer.echo(f"{len(test):,} test sequences: " + ", ".join(f"{name} {value:.4f}" for name, value in accuracy.items()))
 
 
-@app.command(epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics")
+def _heads_said(result: dict[str, Any], numbers: list[int]) -> str:
+    """Heads of a training run by name; of many, how many."""
+    from .experiments.dynamics import heads_of
+
+    names = [heads_of(result)[n] for n in numbers]
+    return " ".join(names) if 0 < len(names) <= 16 else str(len(names) or "none")
+
+
+@app.command(
+    epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics\n\n"
+    "Example:  ropescope dynamics my-training --count 8    (a folder of checkpoint-500, checkpoint-1000, ...)\n\n"
+    "Example:  ropescope dynamics EleutherAI/pythia-70m --revisions step0,step512,step143000"
+)
 def dynamics(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders of ropescope train, finished or still running.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Run folders of training or watching, finished or not; folders of checkpoints; or a hub id."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/dynamics"),
     layers: Annotated[
         str | None, typer.Option(help="Layers to show under the accuracy, as in 0,1,5.  [default: those that tell most]")
     ] = None,
+    revisions: Annotated[str | None, typer.Option(help="Of a hub id, with commas between them; each names its step.")] = None,
+    prompts: Annotated[
+        str, typer.Option(help="Checkpoints are tried on: binding, number, letter, a text file, or token ids in a JSON file.")
+    ] = "binding",
+    count: Annotated[int, typer.Option(help="How many prompts; a file has as many as it has.")] = 8,
+    pairs: Annotated[int, typer.Option(help="Sentences of a binding prompt.")] = 12,
+    chat: Annotated[bool | None, typer.Option(help="Use the chat template.", show_default="if there is one")] = None,
+    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
+    seed: Seed = 0,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
-    """When heads became pure and hop counts were learned, with the curves."""
+    """When heads became pure and hop counts were learned, with the curves.
+
+    Of a folder of checkpoints that transformers kept, each is opened, scored and let go; only scores are kept, in OUT/NAME.
+    Give the same command again to go on after an interruption, or when there are more checkpoints.
+    """
     from . import runs
     from .experiments import dynamics as experiment
     from .report import dynamics as figures
 
+    asked = {"prompts": prompts, "count": count, "pairs": pairs, "chat": chat, "tau": tau, "seed": seed}
+    wanted = revisions.split(",") if revisions else []
+    where = _engine(engine, address)
+    folders = [_history(source, wanted, asked, out, where) for source in sources]
     trajectories = [runs.read_trajectory(folder) for folder in folders]
     if len({run.name for run in trajectories}) < len(trajectories):
         raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
     chosen = None if layers is None else _whole_numbers("--layers", layers)
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     results = {run.name: experiment.dynamics(run) for run in trajectories}
     files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder, chosen)]
-    sources = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
-    runs.write_summary(folder, "dynamics", {"runs": sources}, results, files)
+    hashes = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
+    runs.write_summary(folder, "dynamics", {"runs": hashes}, results, files)
     _table(
         ["run", "learned at (per hop)", "best accuracy at", "pure positional", "pure symbolic", "purity ~ accuracy"],
         [
             [
                 name,
                 ", ".join("-" if step is None else str(step) for step in result["learned_at"]),
-                f"{result['step_of_best_accuracy']} ({result['best_accuracy']:.3f})",
-                " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_positional"]) or "none",
-                " ".join(f"L{n}" for n in result["purity"]["0.1"]["final_symbolic"]) or "none",
+                "-" if (best := result["best_accuracy"]) is None else f"{result['step_of_best_accuracy']} ({best:.3f})",
+                *(_heads_said(result, result["purity"]["0.1"][f"final_{kind}"]) for kind in ("positional", "symbolic")),
                 "-" if (go := result["purity_and_accuracy"]) is None else f"rho {go['spearman']:.2f}, p {go['p_value']:.0e}",
             ]
             for name, result in results.items()
@@ -201,6 +384,22 @@ def dynamics(
     if said:
         _table(["run", "paper B says", "its value", "ours", "so it"], said)
     _look_at(folder, files)
+
+
+def _history(source: str, revisions: list[str], asked: dict[str, Any], out: Path, engine: Any) -> Path:
+    """The folder with a training's history: as it is given, or made of the checkpoints in it."""
+    if not revisions and (Path(source) / "history.safetensors").exists():
+        return Path(source)
+    from .experiments import sweep as experiment
+    from .models.checkpoints import find_checkpoints
+
+    checkpoints = find_checkpoints(source, revisions)
+    folder = out / Path(source).resolve().name
+    work = experiment.sweep(source, revisions, experiment.Asked(**asked), folder, engine)
+    measured = list(_progress(work, len(checkpoints), Path(source).name))
+    for same in experiment.same_weights({one.checkpoint.name: one.weights for one in measured}):
+        typer.echo(f"{', '.join(same)} hold the same weights")
+    return folder
 
 
 @app.command(epilog="Example:  ropescope mechanisms number --out out/mechanisms")
@@ -229,7 +428,7 @@ def mechanisms(
     recipes = {name: trainer.recipe(name) for name in names}
     models = {name: model_of(name, recipe.make_task().vocab_size, model) for name, recipe in recipes.items()}
     shown = _model_name(model)
-    folder, files = runs.new_folder(out), []
+    folder, files = _folder(out), []
     config: dict[str, Any] = {"inputs": inputs, "changed": changed}
     results: dict[str, Any] = {}
     subjects: list[dict[str, Any]] = []
@@ -247,10 +446,11 @@ def mechanisms(
         results[name] = found
         prompt, said = player.task_prompt(recipe.make_task(), samples)
         subjects.append(player.subject(network, prompt, f"{name} task", config[name] | {"prompts": said}))
-        _mechanisms_report(name, found)
     runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
     runs.write_whole(folder / "playground.json", json.dumps(player.playground(*subjects)) + "\n")
     runs.write_summary(folder, "mechanisms", config, results, ["closer.json", "playground.json", *files])
+    for name, found in results.items():
+        _mechanisms_report(name, found)
     _look_at(folder, files)
 
 
@@ -290,7 +490,7 @@ def theory(
     from .experiments.theory import theory as experiment
     from .report import theory as figures
 
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     results = dict(_progress(experiment(inputs, longest, draws, seed), 9, "theory"))
     files = figures.write_figures(results, folder)
     runs.write_whole(folder / "curves.json", json.dumps(results.pop("curves")) + "\n")
@@ -331,11 +531,16 @@ def _theory_report(results: dict[str, Any]) -> None:
     typer.echo(f"largest gap found over 1,000 distances, by number of planes: {best}")
 
 
-@app.command(epilog="Example:  ropescope canonical --preset quick --out out/canonical")
+@app.command(
+    epilog="Example:  ropescope canonical --preset quick --out out/canonical\n\n"
+    "Example:  ropescope canonical --engine ray --address auto --out out/canonical"
+)
 def canonical(
     out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/canonical"),
     preset: Annotated[str, typer.Option(help="Sizes: full, or quick (fewer items, angles, steps and seeds).")] = "full",
     seed: Seed = 0,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """Train one-head models on Index, Retrieval and partial induction at every RoPE angle. Run it again to go on."""
     import json
@@ -347,9 +552,10 @@ def canonical(
     if preset not in experiment.PRESETS:
         raise ValueError(f"preset must be one of {', '.join(experiment.PRESETS)}, not {preset!r}")
     settings = experiment.PRESETS[preset]
-    folder = runs.new_folder(out)
+    where = _engine(engine, address)
+    folder = _folder(out)
     total = len(experiment.units(settings, seed))
-    sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder), total, "sweeps")))
+    sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder, where), total, "sweeps")))
     results = {
         "trained": experiment.findings(sweeps, settings, seed),
         "built": experiment.built(settings, seed),
@@ -438,7 +644,7 @@ def generalise(
     shown = _model_name(model)
     weights = {name: runs.sha256(source / "model.safetensors") for name, (_, source) in opened.items()}
     config = {"task": task, "models": dict.fromkeys(names, shown), "weights": weights, **asdict(settings)}
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
     rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
     results: dict[str, Any] = {}
@@ -448,8 +654,9 @@ def generalise(
         results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
         about = figures.said(name, config)
         files += figures.write_figures(name, results[name], about, folder)
-        _generalise_report(results[name], about)
     runs.write_summary(folder, "generalise", config, results, files)
+    for name, found in results.items():
+        _generalise_report(found, figures.said(name, config))
     _look_at(folder, files)
 
 
@@ -518,7 +725,10 @@ def _generalise_report(results: dict[str, Any], about: str) -> None:
         typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")
 
 
-@app.command(epilog="Example:  ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2")
+@app.command(
+    epilog="Example:  ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2\n\n"
+    "Example:  ropescope profile weights/smollm2-135m --engine ray --address head:6379 --out out/smollm2"
+)
 def profile(
     model: Annotated[str, typer.Argument(help="Hub id, folder of a transformers model, or GGUF file.")],
     out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/profile-MODEL]")] = None,
@@ -541,6 +751,8 @@ def profile(
         bool, typer.Option("--trust-remote-code", help="Let the model bring its own code. Read it first.")
     ] = False,
     seed: Seed = 0,
+    engine: EngineName = "here",
+    address: Address = None,
 ) -> None:
     """What every head of a real language model does on a set of prompts. Run it again to go on after an interruption."""
     import json
@@ -550,20 +762,21 @@ def profile(
     from .experiments import profile as experiment
     from .experiments.profile_statistics import statistics
     from .models.door import Door
-    from .models.load import load_model
+    from .models.load import load_model, source_of
     from .report import profile as figures
     from .report.charts import write_chart
     from .tasks import prompts as makers
 
     settings = experiment.Settings(tau, planes, sensitivity, seed=seed)
+    where = _engine(engine, address)
     loaded = load_model(model, dtype, trust_remote_code)
+    source = None if engine == "here" else source_of(loaded.model, model, dtype, trust_remote_code)
     options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
     asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
-    if loaded.context is not None:
-        makers.check_length(asked, loaded.context)
+    makers.check_fits(asked, loaded.context, loaded.vocabulary)
     door = Door(loaded.model)
     name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = runs.new_folder(out or Path("out") / f"profile-{name}")
+    folder = _folder(out or Path("out") / f"profile-{name}")
     config = {"model": loaded.about, "prompts": about, **asdict(settings)}
     cost = experiment.estimate(door, asked, settings)
     typer.echo(
@@ -571,7 +784,8 @@ def profile(
         f"{cost['seconds'] / 60:.1f} minutes, and {cost['bytes'] / 1e9:.1f} GB beside the model",
         err=True,
     )
-    rows = list(_progress(experiment.kept(door, asked, settings, config, folder), len(asked), "prompts"))
+    work = experiment.kept(source or door, asked, settings, config, folder, where)
+    rows = list(_progress(work, len(asked), "prompts"))
     said = makers.said(about)
     scores = experiment.dataset(rows, {"model": loaded.about["source"], "precision": dtype, "prompts": said, "seed": seed})
     results = statistics(scores)
@@ -674,7 +888,7 @@ def control(
         return units
 
     name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = runs.new_folder(out or Path("out") / f"control-{name}")
+    folder = _folder(out or Path("out") / f"control-{name}")
     config = about | {"asked": asked, "heads": heads, "head_share": share, "draws": draws, "seed": seed}
     most = (27 + 7 * draws if everything else 1 + draws) + 3 * (draws + 1)
     rows = list(_progress(experiment.control(subject, plan, config, folder), most, "changes"))
@@ -721,9 +935,8 @@ def _text_subject(
     loaded = load_model(model, dtype, trust_remote_code)
     pieces = text_pieces(*makers.text_ids(loaded.tokenizer, words))
     prompts = {f"{number} pairs": makers.binding_prompts(loaded.tokenizer, count, number, seed) for number in pairs}
-    if loaded.context is not None:
-        for some in prompts.values():
-            makers.check_length(some, loaded.context)
+    for some in prompts.values():
+        makers.check_fits(some, loaded.context, loaded.vocabulary)
     about = {"model": loaded.about["source"], "about": loaded.about, "pairs": pairs, "prompts": count}
     about |= {"text": hashlib.sha256(words.encode()).hexdigest(), "tokens": sum(map(len, pieces))}
     return TextSubject(Door(loaded.model), prompts, pieces), about
@@ -763,7 +976,7 @@ def conformance(
     names = families or known
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = list(_progress((check_family(name, seed) for name in names), len(names), "families"))
     runs.write_whole(folder / "families.json", json.dumps(rows, indent=1) + "\n")
     runs.write_summary(folder, "conformance", {"families": len(names), "seed": seed}, counts(rows), ["families.json"])
@@ -793,32 +1006,37 @@ def report(
 
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
-    what: Annotated[str, typer.Argument(help="scores, training, all, or profile with a --model.")] = "all",
+    what: Annotated[str, typer.Argument(help="scores, training, all, or profile or watch with a --model.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
-    model: Annotated[str | None, typer.Option(help="For profile: hub id, folder or GGUF file of a language model.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="For profile and watch: hub id, folder or GGUF file of a language model.")
+    ] = None,
     pairs: Annotated[str, typer.Option(help="For profile: sentences of the binding prompts.")] = "24,240,256",
     tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
     rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
     batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
     rounds: Annotated[int, typer.Option(help="Rounds of which the median counts.")] = 15,
     samples: Annotated[int, typer.Option(help="Sequences of each task to draw.")] = 480_000,
-    steps: Annotated[int, typer.Option(help="Training steps to time.")] = 40,
+    steps: Annotated[int, typer.Option(help="Training steps to time; for watch, of each of eight blocks.")] = 40,
     seed: Seed = 0,
 ) -> None:
     """What scores, data, training and watching cost, as ratios in one run against doing it another way."""
     from . import runs
 
     lengths = _whole_numbers("--tokens", tokens)
-    if what not in ("scores", "training", "all", "profile"):
-        raise ValueError(f"bench takes scores, training, all or profile, not {what!r}")
-    if (what == "profile") != (model is not None):
-        raise ValueError("bench profile needs a --model, and only that takes one")
+    if what not in ("scores", "training", "all", "profile", "watch"):
+        raise ValueError(f"bench takes scores, training, all, profile or watch, not {what!r}")
+    if (what in ("profile", "watch")) != (model is not None):
+        raise ValueError("bench profile and bench watch need a --model, and only they take one")
     if samples < 200 or steps < 1:
         raise ValueError(f"--samples must be at least 200 and --steps at least 1, not {samples} and {steps}")
+    if model is not None and what == "watch":
+        _bench_watch(model, steps, rounds, seed, out)
+        return
     if model is not None:
         _bench_profile(model, _whole_numbers("--pairs", pairs), rounds, seed, out)
         return
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
     config |= {"samples": samples, "steps": steps, "seed": seed}
     results: dict[str, Any] = {}
@@ -845,6 +1063,26 @@ def bench(
     runs.write_summary(folder, "bench", config, results)
 
 
+def _bench_watch(model: str, steps: int, rounds: int, seed: int, out: Path) -> None:
+    from . import runs
+    from .experiments.bench_watch import bench_watch
+    from .models.load import load_model
+
+    loaded = load_model(model)
+    if loaded.tokenizer is None:
+        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
+    folder = _folder(out)
+    found = bench_watch(loaded, steps, rounds, seed)
+    runs.write_summary(
+        folder, "bench", {"what": "watch", "model": loaded.about, "steps": steps, "rounds": rounds, "seed": seed}, found
+    )
+    typer.echo(
+        f"a look at {found['heads']} heads takes as long as {found['look_over_step']:.2f} steps of {found['batch']} x "
+        f"{found['tokens']} tokens: every {found['every']} steps, {found['look_share']:.2%} of training time "
+        f"({found['measured_share']:.2%} by steps with looks against steps without)"
+    )
+
+
 def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Path) -> None:
     from . import runs
     from .experiments.bench_profile import bench_profile
@@ -853,7 +1091,7 @@ def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Pa
     loaded = load_model(model)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    folder = runs.new_folder(out)
+    folder = _folder(out)
     rows = list(_progress((bench_profile(loaded, number, rounds, seed) for number in pairs), len(pairs), "prompts"))
     config = {"what": "profile", "model": loaded.about, "pairs": pairs, "rounds": rounds, "seed": seed}
     runs.write_summary(folder, "bench", config, {str(row["pairs"]): row for row in rows})
@@ -926,8 +1164,7 @@ def reproduce(
     show: Annotated[bool, typer.Option("--list", help="Show the steps, how far they are and what is left, and leave.")] = False,
 ) -> None:
     """Do everything of both papers, step by step, up to the page with the scoreboard. Run it again to go on."""
-    import os
-
+    from . import runs
     from .experiments import reproduce as experiment
 
     jobs = (os.cpu_count() or 1) if jobs is None else jobs
@@ -942,8 +1179,10 @@ def reproduce(
         return
     program = "from ropescope.experiments.reproduce import leave_with_parent; leave_with_parent()"
     program += "; from ropescope.cli import main; main()"
+    lock = _held.enter_context(runs.locked(out, patience=10.0))
+    command = (sys.executable, "-c", program)
     try:
-        with closing(experiment.run(plan, (sys.executable, "-c", program), jobs, left_out)) as work, _shown(jobs) as shown:
+        with closing(experiment.run(plan, command, jobs, left_out, lock)) as work, _shown(jobs) as shown:
             for progress in work:
                 shown(progress)
     except KeyboardInterrupt:
@@ -1072,6 +1311,8 @@ def llm(
 
     Keys are read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) and never kept.
     """
+    import signal
+
     from . import runs as folders
     from .experiments import llm as experiment
     from .report import llm as figures
@@ -1085,7 +1326,9 @@ def llm(
     heads = None if profile is None else experiment.profile_beside(profile, about.get("weights"))
     others = [experiment.run_beside(path) for path in beside or []]
     name = about["source"]
-    folder = folders.new_folder(out or Path("out") / f"llm-{name.replace('/', '-')}")
+    folder = out or Path("out") / f"llm-{name.replace('/', '-')}"
+    with suppress(ValueError):  # in the main thread: only for this one asyncio waits for answers under way
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with experiment.Journal(folder, experiment.shared_config(about, settings)) as journal:
         parts, too_long = experiment.plan(settings, chat)
         asked = [question for part in parts for question in part]
@@ -1102,12 +1345,12 @@ def llm(
             if not (anyway or result is None or result["passed"]):
                 break
         results = experiment.results(settings, journal.answers, too_long)
-    results |= {"profile": heads} if heads else {}
-    if others:
-        results["beside"] = [experiment.brief(name, results), *others]
-    files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
-    config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
-    folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
+        results |= {"profile": heads} if heads else {}
+        if others:
+            results["beside"] = [experiment.brief(name, results), *others]
+        files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
+        config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
+        folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
     _llm_report(results, name)
     _look_at(folder, files)
     if not (anyway or results["screening"] is None or results["screening"]["passed"]):

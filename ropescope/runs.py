@@ -1,16 +1,24 @@
-"""The run folder: results with the settings, versions, seeds and hashes they came from; written whole or not at all."""
+"""The run folder: results with the settings, versions, seeds and hashes they came from; written whole or not at all.
+
+One process at a time writes to a folder (`locked`). What is read to go on from, or to be shown, carries a hash of its content:
+what is damaged is named and never used. See docs/faults.md.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,21 +36,75 @@ PARTS = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xarra
 """Those that are installed are named in every summary."""
 
 
+LOCK = ".lock"
+PART = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
+"""Names of files that are being written."""
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+"""What file systems say that have no locks."""
+SEAL = "content_sha256"
+"""The last entry of a JSON file that carries the hash of all its others."""
+
+
 def write_whole(path: Path, data: str | bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
     content = data.encode() if isinstance(data, str) else data
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear(path.parent)
+        handle, part = _part(path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(handle, 0o644)
+                os.fsync(handle)
+                part.replace(path)  # while it is still held: nobody takes it for one that was left
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        _settle(path.parent)
+    except OSError as error:  # by the name of the file that was wanted: writing itself knows none
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _part(path: Path) -> tuple[int, Path]:
+    """A new file beside the path, held by this process as long as it is open."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        with suppress(OSError):  # no locks here: then nothing is cleared here either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)  # somebody cleared it away before it was held
+
+
+_cleared: set[Path] = set()
+
+
+def _clear(folder: Path) -> None:
+    """Remove what killed processes left half-written, once per folder; what a live one is writing it holds."""
+    if folder in _cleared:
+        return
+    _cleared.add(folder)
+    for left in [path for path in folder.glob(".*.part") if PART.fullmatch(path.name)]:
+        with suppress(OSError), left.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+
+
+def _settle(folder: Path) -> None:
+    """Have names on the disk in the order in which files were written, should the machine lose power."""
+    with suppress(OSError):  # not every file system can
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def say(sentence: str) -> None:
+    """Tell the user something that does not end the run."""
+    print(f"ropescope: {sentence}", file=sys.stderr)
 
 
 def new_folder(path: Path) -> Path:
@@ -53,6 +115,50 @@ def new_folder(path: Path) -> Path:
             return path
     except OSError as error:
         raise ValueError(f"--out {path} cannot be written to ({error.strerror}): choose another folder") from None
+
+
+@contextmanager
+def locked(folder: Path, patience: float = 0.0) -> Iterator[int]:
+    """Make the folder for results if need be, and hold it against other writers; a ValueError if one has it.
+
+    The system gives it up when this process ends, however it ends. Yields the open file that holds it: a process that inherits
+    it holds the folder, too. With `patience` another holder is waited for so many seconds.
+    """
+    path, until = new_folder(folder) / LOCK, time.monotonic() + patience
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_file(path, lock):
+                break
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                os.close(lock)
+                raise ValueError(
+                    f"another process writes to {folder}: wait for it or choose another folder for --out"
+                ) from None
+            time.sleep(0.1)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(lock)
+                raise
+            say(f"{folder} is on a file system without locks: let no other process write to it")
+            break
+        os.close(lock)
+    try:
+        yield lock
+    finally:
+        with suppress(OSError):
+            path.unlink()  # while it is held: who waits for it finds that it is gone and makes another
+        os.close(lock)
+
+
+def _is_file(path: Path, handle: int) -> bool:
+    """Whether an open file is the one at the path, and not one that was there before."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def claim(folder: Path, config: Mapping[str, Any], holds: str, other: str) -> None:
@@ -70,12 +176,71 @@ def claim(folder: Path, config: Mapping[str, Any], holds: str, other: str) -> No
 
 
 def kept_arrays(path: Path, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The arrays in a file; where there is none, or it was cut short, they are made and kept."""
-    with suppress(FileNotFoundError, SafetensorError):
-        return load(path.read_bytes())
+    """The arrays in a file; where there is none, or it is damaged, they are made and kept."""
+    try:
+        return read_arrays(path)
+    except FileNotFoundError:
+        pass
+    except ValueError as error:
+        say(f"{error}: it is not used but made again")
     arrays = {name: np.asarray(values, order="C") for name, values in make().items()}
-    write_whole(path, save(arrays))
+    write_whole(path, packed_arrays(arrays))
     return arrays
+
+
+def packed_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """A safetensors file of arrays, with the hash of their content."""
+    plain = {name: np.asarray(values, order="C") for name, values in arrays.items()}
+    return save(plain, metadata={"sha256": _arrays_hash(plain)})
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of such a file; a ValueError if it is damaged. Files of earlier versions carry no hash."""
+    data = path.read_bytes()
+    try:
+        arrays = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        expected = header.get("__metadata__", {}).get("sha256")
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error})") from None
+    if expected is not None and expected != _arrays_hash(arrays):
+        raise ValueError(f"{path} is damaged (its content is not what was written)")
+    return arrays
+
+
+def _arrays_hash(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(json.dumps([name, arrays[name].dtype.str, arrays[name].shape]).encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """A JSON file's text, with the hash of its content as the last entry."""
+    plain = json.loads(json.dumps(dict(content), allow_nan=False))
+    return json.dumps(plain | {SEAL: _json_hash(plain)}, indent=indent, ensure_ascii=False) + "\n"
+
+
+AGAIN = "copy it anew or run its command again"
+
+
+def read_sealed(path: Path, then: str = AGAIN) -> dict[str, Any]:
+    """The entries of such a file; a ValueError if it is damaged, which says what to do `then`.
+
+    Files of earlier versions carry no hash.
+    """
+    found = _json(path, then)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged (it has no entries): {then}")
+    expected = found.pop(SEAL, None)
+    if expected is not None and expected != _json_hash(found):
+        raise ValueError(f"{path} is damaged (its content is not what was written): {then}")
+    return found
+
+
+def _json_hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
@@ -103,7 +268,7 @@ def write_summary(
         "sha256": {name: sha256(folder / name) for name in files},
     }
     path = folder / "summary.json"
-    write_whole(path, json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_whole(path, sealed(summary, indent=2))
     return path
 
 
@@ -115,32 +280,184 @@ def _versions() -> dict[str, str]:
     return found
 
 
+Row = dict[str, NDArray[Any]]
+"""One look at a model: each measure (layer, head), and what else is known then, as `loss` () or `accuracy` (hop class)."""
+
+
+class History:
+    """What was seen of a model, step by step. `layers` are those that were looked at, where that is not all of them."""
+
+    def __init__(self, layers: Sequence[int] | None = None) -> None:
+        self.layers = None if layers is None else list(layers)
+        self.steps: list[int] = []
+        self.rows: list[Row] = []
+
+    def add(self, step: int, row: Row) -> None:
+        """Append a row. Those from this step on are dropped: training went back and took another way from there."""
+        self.drop_after(step - 1)
+        self.steps.append(step)
+        self.rows.append(row)
+
+    def drop_after(self, step: int) -> None:
+        """Forget rows that are later than a step."""
+        kept = sum(other <= step for other in self.steps)
+        del self.steps[kept:], self.rows[kept:]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """`step` (S,), every measure with the axis of steps in front, and `layer` if not all are there.
+
+        What some rows lack is NaN in them.
+        """
+        found: dict[str, NDArray[Any]] = {"step": np.array(self.steps, dtype=np.int64)}
+        if self.layers is not None:
+            found["layer"] = np.array(self.layers, dtype=np.int64)
+        shapes = {name: value for row in self.rows for name, value in row.items()}
+        for name, like in shapes.items():
+            found[name] = np.stack([row[name] if name in row else np.full_like(like, np.nan) for row in self.rows])
+        return found
+
+    def write(self, path: Path) -> None:
+        """As one safetensors file, whole."""
+        write_whole(path, packed_arrays(self.arrays()))
+
+    @classmethod
+    def read(cls, path: Path, up_to: int | None = None) -> History:
+        """From a file, without rows later than a step."""
+        arrays = read_arrays(path)
+        layers = arrays.pop("layer", None)
+        history = cls(None if layers is None else layers.tolist())
+        for n, step in enumerate(arrays.pop("step").tolist()):
+            if up_to is None or step <= up_to:
+                history.add(step, {name: value[n, ...] for name, value in arrays.items()})
+        return history
+
+
+class HistoryFolder:
+    """A run folder that grows look by look, and can be read at any moment; a `config` names the command that writes it.
+
+    The history is replaced whole with every row. `summary.json` is written at the end, and goes when rows are added again: a
+    folder without one has not ended. Until then it is held against other writers.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], layers: Sequence[int] | None = None) -> None:
+        self.folder, self.config = folder, dict(config)
+        self._held = ExitStack()
+        self._lock: int | None = None
+        self._hold()
+        claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
+        self._file = folder / "history.safetensors"
+        self.history = History(layers)
+        if self._file.exists():
+            try:
+                self.history = History.read(self._file)
+            except (ValueError, KeyError) as error:
+                raise ValueError(f"{self._file} cannot be gone on with ({error}): choose another folder") from None
+
+    def _hold(self) -> None:
+        if self._lock is None:
+            self._lock = self._held.enter_context(locked(self.folder))
+
+    def drop_after(self, step: int) -> None:
+        """Forget rows that are later than a step: training goes on from there."""
+        if self.history.steps and self.history.steps[-1] > step:
+            self.history.drop_after(step)
+            self._write()
+
+    def add(self, step: int, row: Row) -> None:
+        """Keep one more row."""
+        self.history.add(step, row)
+        self._write()
+
+    def _write(self) -> None:
+        self._hold()
+        (self.folder / "summary.json").unlink(missing_ok=True)
+        if self.history.rows:
+            self.history.write(self._file)
+        else:
+            self._file.unlink(missing_ok=True)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Write the summary: what came out, by which versions, and the hash of the history."""
+        self._hold()
+        files = ["config.json", *([self._file.name] if self.history.rows else [])]
+        write_summary(self.folder, str(self.config["command"]), self.config, results, files)
+        self._held.close()
+        self._lock = None
+
+
 @dataclass(frozen=True)
 class Trajectory:
-    """A training run as its watcher saw it: every measure (step, layer, head), accuracy (step, hop class)."""
+    """A model over its training: every measure (step, layer, head); accuracy (step, hop class) and loss (step) if known.
+
+    `layers` are the numbers of the layers that were looked at.
+    """
 
     name: str
-    task: str
-    seed: int
+    config: Mapping[str, Any]
     steps: NDArray[np.int64]
+    layers: NDArray[np.int64]
     measures: dict[str, NDArray[np.float32]]
 
     @property
-    def accuracy(self) -> NDArray[np.float32]:
+    def command(self) -> str:
+        """What wrote it: `train`, or what its settings name."""
+        return str(self.config.get("command", "train"))
+
+    @property
+    def task(self) -> str:
+        """The task of `ropescope train`; nothing if there is none."""
+        return str(self.config.get("task", ""))
+
+    @property
+    def seed(self) -> int | None:
+        """Of the training, where it is known."""
+        return self.config.get("seed")
+
+    @property
+    def accuracy(self) -> NDArray[np.float32] | None:
         """(step, hop class)"""
-        return self.measures["accuracy"]
+        return self.measures.get("accuracy")
+
+    @property
+    def loss(self) -> NDArray[np.float32] | None:
+        """(step,)"""
+        return self.measures.get("loss")
+
+    @property
+    def one_each(self) -> bool:
+        """Whether layers have one head each, so that a layer's number names its head."""
+        return bool(self.measures["positional"].shape[2] == 1)
+
+    def head_names(self) -> list[str]:
+        """Every head, layer by layer, as "L3 H2"."""
+        heads = self.measures["positional"].shape[2]
+        return [f"L{layer} H{head}" for layer in self.layers for head in range(heads)]
+
+    def looks(self) -> Trajectory:
+        """Without the steps at which looking failed (then no head has scores)."""
+        seen = np.isfinite(self.measures["positional"]).any((1, 2))
+        if seen.all():
+            return self
+        return replace(self, steps=self.steps[seen], measures={name: value[seen] for name, value in self.measures.items()})
 
 
 def read_trajectory(folder: Path) -> Trajectory:
-    """The history in a run folder of `ropescope train`, finished or not."""
+    """The history in a run folder, of a run that has ended or not."""
     try:
         config = json.loads((folder / "config.json").read_text())
-        arrays = load((folder / "history.safetensors").read_bytes())
+        arrays = read_arrays(folder / "history.safetensors")
+        if not isinstance(config, dict):
+            raise ValueError("config.json holds no settings")
+        steps = arrays.pop("step")
+        shape = (len(steps), *arrays["positional"].shape[1:])
+        layers = arrays.pop("layer", np.arange(shape[1]))
+        if len(shape) != 3 or len(layers) != shape[1] or any(len(value) != len(steps) for value in arrays.values()):
+            raise ValueError("its arrays do not belong together")
     except OSError as error:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, KeyError, IndexError) as error:
         raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
-    return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)
+    return Trajectory(folder.name, config, steps, layers, arrays)
 
 
 def read_profile(path: Path) -> xr.Dataset:
@@ -210,10 +527,12 @@ def read_run(folder: Path) -> Run:
     """A run folder; a ValueError in one sentence if it is damaged or its files are not those of its summary."""
     path = folder / "summary.json"
     if not path.exists():  # a training run that has not ended
-        return Run(folder, {"command": "train", "config": _json(folder / "config.json"), "results": {}, "sha256": {}})
-    summary = _json(path)
+        config = _json(folder / "config.json")
+        command = config.get("command", "train") if isinstance(config, dict) else "train"
+        return Run(folder, {"command": command, "config": config, "results": {}, "sha256": {}})
+    summary = read_sealed(path)
     kinds = {"command": str, "config": dict, "results": dict, "sha256": dict}
-    if not isinstance(summary, dict) or any(not isinstance(summary.get(key), kind) for key, kind in kinds.items()):
+    if any(not isinstance(summary.get(key), kind) for key, kind in kinds.items()):
         raise ValueError(f"{path} is no summary of a run of ropescope: give folders that its commands have written")
     for name, expected in summary["sha256"].items():
         if (folder / name).is_file() and sha256(folder / name) != expected:
@@ -224,13 +543,13 @@ def read_run(folder: Path) -> Run:
     return Run(folder, summary)
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, then: str = AGAIN) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}): copy it anew or run its command again") from None
+        raise ValueError(f"{path} cannot be read ({error.strerror}): {then}") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}): copy it anew or run its command again") from None
+        raise ValueError(f"{path} is damaged ({error}): {then}") from None
 
 
 def _no_number(name: str) -> None:

@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import jaxtyping
 from beartype import BeartypeConf, beartype
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ["ROPESCOPE_TRACEBACK"] = "1"  # a mistake of ours is shown with its place
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.load_profile("default")
 

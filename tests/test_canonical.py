@@ -391,7 +391,7 @@ def test_the_command_and_its_resumption(tmp_path, monkeypatch, capsys):
     units[3].write_bytes(before[units[3].name][:100])
     made = []
     run_unit = experiment.run_unit
-    monkeypatch.setattr(experiment, "run_unit", lambda unit, settings: made.append(unit) or run_unit(unit, settings))
+    monkeypatch.setattr(experiment, "run_unit", lambda settings, unit: made.append(unit) or run_unit(settings, unit))
     monkeypatch.setattr(experiment, "built", lambda *_: summary["results"]["built"])  # neither kept nor changed
     monkeypatch.setattr(experiment, "speed", lambda *_: summary["results"]["speed"])
     monkeypatch.setattr("ropescope.report.canonical.write_figures", lambda *_: [])

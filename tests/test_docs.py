@@ -111,7 +111,9 @@ PROFILES = {
     "profile-smollm2-135m": "SmolLM2-135M-Instruct",
     "profile-gemma3-270m": "Gemma 3 270M",
     "profile-qwen2.5-coder-0.5b": "Qwen2.5-Coder-0.5B-Instruct",
+    "profile-qwen2.5-coder-1.5b": "Qwen2.5-Coder-1.5B-Instruct",
     "profile-tinyllama-1.1b": "TinyLlama-1.1B-Chat",
+    "profile-minimind2-small": "MiniMind2-Small",
     "profile-stories15M": "stories15M",
     "profile-smollm2-135m-unequal": "SmolLM2, sentences of unequal length",
 }
@@ -171,7 +173,7 @@ def sensitivity_rows() -> list[str]:
 
 def classical_rows() -> list[str]:
     rows = []
-    for name in ("profile-smollm2-135m", "profile-gemma3-270m", "profile-qwen2.5-coder-0.5b", "profile-tinyllama-1.1b"):
+    for name in list(PROFILES)[:5]:
         found = results(name)
         cells = " | ".join(
             f"{found['classical'][kind][score]['spearman']['r']:+.2f}"

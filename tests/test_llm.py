@@ -156,7 +156,7 @@ def test_damaged_and_foreign_journals_are_refused(tmp_path):
     with Journal(tmp_path, CONFIG) as journal:
         for question in asked[:3]:
             journal.add(question, Answer("b"))
-        with pytest.raises(ValueError, match="another run writes to"):
+        with pytest.raises(ValueError, match="another process writes to"):
             Journal(tmp_path, CONFIG)
     with pytest.raises(ValueError, match="another model or other settings"):
         Journal(tmp_path, CONFIG | {"samples": 3})

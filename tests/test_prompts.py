@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ropescope.tasks import LetterTask, NumberTask
-from ropescope.tasks.prompts import binding_prompts, check_length, task_prompts, text_prompts
+from ropescope.tasks.prompts import binding_prompts, check_fits, task_prompts, text_prompts
 from ropescope.tasks.words import LIKED, NAMES
 
 TOKENIZERS = pytest.mark.parametrize("name", [*real.FETCHED, *real.OTHERS])
@@ -248,9 +248,9 @@ def test_bos_in_the_text_is_not_doubled_nor_moved():
 def test_long_prompts_are_refused():
     prompts = binding_prompts(by_words(), 2, pairs=24)
     longest = max(map(len, prompts))
-    check_length(prompts, longest)
+    check_fits(prompts, longest, None)
     with pytest.raises(ValueError, match=f"prompt 0 has {longest} tokens but the model reads at most {longest - 1}: use fewer"):
-        check_length(prompts, longest - 1)
+        check_fits(prompts, longest - 1, None)
 
 
 class Slow:

@@ -262,14 +262,14 @@ def test_other_settings_and_strange_files_are_refused(plan):
 
 
 def test_two_calls_do_not_share_a_folder(tmp_path):
-    with (
-        reproduce.alone(tmp_path),
-        pytest.raises(ValueError, match="is being worked on by another call"),
-        reproduce.alone(tmp_path, patience=0.1),
-    ):
-        pass
-    with reproduce.alone(tmp_path, patience=0.1):
-        pass
+    from ropescope.runs import locked  # noqa: PLC0415
+
+    with locked(tmp_path):
+        process = start(tmp_path, SMALL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder for --out\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_steps_of_a_model_that_is_not_at_hand_are_left_out(tmp_path, monkeypatch):

@@ -19,12 +19,14 @@ from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 from scipy import stats
 
+from ..engine import HERE, Engine
+from ..engine import kept as kept_units
 from ..logits import layer_factors, layer_logits
 from ..measures.intervals import mean_interval
 from ..measures.scores import swap_scores
 from ..models.built import OneHead, h_mix, h_pos, h_single, h_sym
 from ..rope import Rope
-from ..runs import claim, kept_arrays, plain
+from ..runs import claim, plain
 from ..tasks.canonical import (
     CanonicalTask,
     IndexTask,
@@ -127,7 +129,7 @@ def units(settings: Settings, seed: int) -> list[Unit]:
     return [Unit(sweep, seed + n) for n in range(settings.seeds) for sweep in SWEEPS]
 
 
-def run_unit(unit: Unit, settings: Settings) -> Arrays:
+def run_unit(settings: Settings, unit: Unit) -> Arrays:
     """Train, test and score the models of a unit."""
     task = settings.task(unit.sweep)
     models, seen = train(task, settings.planes(unit.sweep), settings.training, unit.seed)
@@ -154,12 +156,12 @@ def _scores(
     return np.stack(whole), np.stack(planes)
 
 
-def kept(settings: Settings, seed: int, folder: Path) -> Iterator[tuple[Unit, Arrays]]:
+def kept(settings: Settings, seed: int, folder: Path, engine: Engine = HERE) -> Iterator[tuple[Unit, Arrays]]:
     """Every unit, read from `folder/units` where it is there already, and kept there where it is not."""
     claim(folder, {"seed": seed, **asdict(settings)}, "run of canonical", "a run with another preset or seed")
-    for unit in units(settings, seed):
-        path = folder / "units" / f"{SWEEPS.index(unit.sweep)}-{unit.seed}.safetensors"
-        yield unit, kept_arrays(path, partial(run_unit, unit, settings))
+    asked = units(settings, seed)
+    paths = [folder / "units" / f"{SWEEPS.index(unit.sweep)}-{unit.seed}.safetensors" for unit in asked]
+    yield from zip(asked, kept_units(paths, run_unit, settings, asked, engine), strict=True)
 
 
 def stack(found: list[tuple[Unit, Arrays]]) -> dict[str, Arrays]:

@@ -6,7 +6,6 @@ those do not do can be put down to the frequencies, or to the kind of the heads.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from ..models.control import (
 )
 from ..models.door import Door
 from ..models.gptj import GPTJ
-from ..runs import claim, plain, write_whole
+from ..runs import claim, plain, read_sealed, say, sealed, write_whole
 from ..tasks import Samples
 from ..tasks.prompts import Prompt
 from ..training.trainer import probe_of
@@ -256,8 +255,9 @@ def control(subject: Subject, plan: Plan, config: dict[str, Any], folder: Path) 
 def _kept(subject: Subject, unit: Unit, path: Path) -> Row:
     if path.exists():
         try:
-            row: Row = json.loads(path.read_text())
-        except ValueError:  # cut short by something other than us: made again
+            row: Row = read_sealed(path, "it is not used but made again")
+        except ValueError as error:
+            say(str(error))
             row = {}
         if row.get("name") == unit.name:
             return row
@@ -269,7 +269,7 @@ def _kept(subject: Subject, unit: Unit, path: Path) -> Row:
             row |= {name: [_number(x) for x in table.mean(1)] for name, table in scores.items()}
             if not unit.control:
                 row["heads"] = {name: plain(table) for name, table in scores.items()}
-    write_whole(path, json.dumps(row, indent=1) + "\n")
+    write_whole(path, sealed(row, indent=1))
     return row
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,36 +11,51 @@ from scipy.stats import spearmanr
 
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity, purity_steps
 from ..runs import Trajectory
+from .profile_statistics import head_kinds
 
 LEARNED = 0.99
 
 
 def dynamics(run: Trajectory, gammas: tuple[float, ...] = (0.1, 0.05)) -> dict[str, Any]:
-    """What a run's history says, as plain numbers; None where something never happened.
+    """What a run's history says, as plain numbers; None where something never happened or is not known.
 
-    The rank correlation is over watched steps between mean accuracy and mean purity |positional - symbolic|. Neighbouring steps
-    resemble each other, so its p-value overstates how sure one can be.
+    Heads are counted layer by layer; where layers have several, or not all were looked at, `heads` names them. Steps at which
+    looking failed are left out, and named in `failed_looks`. The rank correlation is over watched steps between mean accuracy
+    and mean purity |positional - symbolic|. Neighbouring steps resemble each other, so its p-value overstates how sure one can
+    be.
     """
-    accuracy = run.accuracy.mean(-1)
-    positional, symbolic = run.measures["positional"], run.measures["symbolic"]
-    degree = np.abs(positional - symbolic).mean((1, 2))
-    correlation = None
-    if len(degree) > 2 and np.ptp(degree) > 0 and np.ptp(accuracy) > 0:  # two points have no p-value
-        found = spearmanr(degree, accuracy)
-        correlation = {"spearman": float(found.statistic), "p_value": float(found.pvalue)}
+    seen = run.looks()
+    if not len(seen.steps):
+        raise ValueError(f"{run.name} holds no look at heads that gave scores: its {len(run.steps)} rows are all NaN")
+    accuracy = None if seen.accuracy is None else seen.accuracy.mean(-1)
+    positional, symbolic = seen.measures["positional"], seen.measures["symbolic"]
+    best = None if accuracy is None or np.isnan(accuracy).all() else int(np.nanargmax(accuracy))
     result: dict[str, Any] = {
-        "task": run.task,
+        "task": run.task or None,
         "seed": run.seed,
-        "last_step": int(run.steps[-1]),
-        "step_of_best_accuracy": int(run.steps[accuracy.argmax()]),
-        "best_accuracy": float(accuracy.max()),
-        "learned_at": [_first(run.steps, hop >= LEARNED) for hop in run.accuracy.T],
-        "purity_and_accuracy": correlation,
+        "last_step": int(seen.steps[-1]),
+        "step_of_best_accuracy": None if best is None else int(seen.steps[best]),
+        "best_accuracy": None if accuracy is None or best is None else float(accuracy[best]),
+        "learned_at": [] if seen.accuracy is None else [_first(seen.steps, hop >= LEARNED) for hop in seen.accuracy.T],
+        "purity_and_accuracy": None if accuracy is None else _together(mean_purity(seen), accuracy),
         "purity": {},
     }
+    if not seen.one_each or seen.layers.tolist() != list(range(len(seen.layers))):
+        result["heads"] = seen.head_names()
+    if len(seen.steps) < len(run.steps):
+        result["failed_looks"] = sorted(set(run.steps.tolist()) - set(seen.steps.tolist()))
+    if run.command != "train":
+        result |= {
+            "command": run.command,
+            "looks": len(seen.steps),
+            "kinds": {at: _kinds(seen, at) for at in ("first", "last")},
+        }
+        if seen.loss is not None and np.isfinite(seen.loss).any():
+            known = seen.loss[np.isfinite(seen.loss)]
+            result["loss"] = {"first": float(known[0]), "last": float(known[-1])}
     for gamma in gammas:
         last = purity(positional[-1], symbolic[-1], gamma).ravel()
-        at = purity_steps(positional, symbolic, run.steps, gamma)
+        at = purity_steps(positional, symbolic, seen.steps, gamma)
         result["purity"][str(gamma)] = {
             "final_positional": np.flatnonzero(last == POSITIONAL).tolist(),
             "final_symbolic": np.flatnonzero(last == SYMBOLIC).tolist(),
@@ -49,13 +65,43 @@ def dynamics(run: Trajectory, gammas: tuple[float, ...] = (0.1, 0.05)) -> dict[s
     return result
 
 
+def mean_purity(run: Trajectory) -> NDArray[np.float32]:
+    """Mean |positional - symbolic| over the heads that have scores, at each step."""
+    degree = np.abs(run.measures["positional"] - run.measures["symbolic"])
+    mean: NDArray[np.float32] = degree.mean((1, 2)) if np.isfinite(degree).all() else np.nanmean(degree, (1, 2))
+    return mean
+
+
+def heads_of(result: Mapping[str, Any]) -> list[str]:
+    """The names of the heads that a result of `dynamics` counts: of single heads, that of their layer."""
+    named: list[str] | None = result.get("heads")
+    return named or [f"L{n}" for n in range(len(result["purity"]["0.1"]["since_positional"]))]
+
+
+def _together(degree: NDArray[np.float32], accuracy: NDArray[np.float32]) -> dict[str, float] | None:
+    known = np.isfinite(accuracy)
+    if known.sum() < 3 or np.ptp(degree[known]) <= 0 or np.ptp(accuracy[known]) <= 0:
+        return None
+    found = spearmanr(degree[known], accuracy[known])
+    return {"spearman": float(found.statistic), "p_value": float(found.pvalue)}
+
+
+def _kinds(run: Trajectory, at: str) -> dict[str, int]:
+    """How many heads lean to places, to things and to neither, by the same margin as in a profile."""
+    row = {"first": 0, "last": -1}[at]
+    kinds = head_kinds(*(run.measures[score][row].astype(np.float64) for score in ("positional", "symbolic"))).ravel().tolist()
+    return {kind: kinds.count(kind) for kind in ("positional", "symbolic", "mixed")}
+
+
 def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What paper B says of such a run at its size (12 layers, 4 hop counts), its values and ours; empty at other sizes.
+    """What paper B says of such a run at its size (12 layers of one head, 4 hop counts), its values and ours; empty at
+    other sizes.
 
     Paper B gives steps in round numbers, read off its curves.
     """
     pure, learned = result["purity"]["0.1"], result["learned_at"]
-    if len(pure["since_positional"]) != 12 or len(learned) != 4:
+    at_size = len(pure["since_positional"]) == 12 and len(learned) == 4 and "heads" not in result
+    if not at_size or result["task"] is None:
         return []
     steps = [step for step in learned if step is not None]
     all_learned, positional, symbolic = len(steps) == 4, pure["final_positional"], pure["final_symbolic"]

@@ -48,7 +48,7 @@ from torch import Tensor
 
 from ..models.gptj import GPTJ, require_vocabulary, sharpened
 from ..models.opened import Front, read_front, run
-from ..runs import plain, write_whole
+from ..runs import plain, read_sealed, sealed, write_whole
 from ..tasks import LetterTask, MultihopTask, Samples
 from ..tasks.multihop import require_at_least
 
@@ -113,7 +113,7 @@ def generalise(
             if found is None:
                 found = at | measure(model, task, settings, length, seed, kind)
                 rows.append(found)
-                write_whole(folder / "rows.json", json.dumps({"config": dict(config), "rows": rows}) + "\n")
+                write_whole(folder / "rows.json", sealed({"config": dict(config), "rows": rows}))
             yield found
 
 
@@ -124,10 +124,7 @@ def kept_rows(folder: Path, config: Mapping[str, Any]) -> list[Row]:
         if any(not entry.name.startswith(".") for entry in folder.glob("*")):
             raise ValueError(f"{folder} holds other files but no rows.json: choose another folder for --out")
         return []
-    try:
-        kept = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): remove it or choose another folder for --out") from None
+    kept = read_sealed(path, "remove it to measure all anew, or choose another folder for --out")
     if kept.get("config") != json.loads(json.dumps(dict(config))):
         raise ValueError(f"{folder} holds rows of other settings or weights: choose another folder for --out")
     rows: list[Row] = kept["rows"]

@@ -6,13 +6,13 @@ twice. Who answers (a local model, a server) is not known here.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..models.remote import Said
-from ..runs import write_whole
+from ..runs import locked, write_whole
 from ..tasks.chat import LENGTHS, RUNS, TASKS, Question, is_right, is_single, preamble, questions
 from ..tasks.multihop import require_at_least
 
@@ -130,7 +130,20 @@ class Journal:
         self.path = folder / self.NAME
         self.answers: dict[str, Answer] = {}
         self._asked: dict[str, str] = {}
-        wanted = json.loads(json.dumps(dict(config)))
+        with ExitStack() as held:
+            held.enter_context(locked(folder))
+            self._claim(folder, json.loads(json.dumps(dict(config))))
+            self._file = held.enter_context(self.path.open("a+b"))
+            self._read()
+            self._held = held.pop_all()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._held.close()
+
+    def _claim(self, folder: Path, wanted: Mapping[str, Any]) -> None:
         kept = folder / "config.json"
         if kept.exists():
             try:
@@ -143,22 +156,6 @@ class Journal:
             raise ValueError(f"{folder} holds other files but no config.json: choose another folder for --out")
         else:
             write_whole(kept, json.dumps(wanted, indent=1) + "\n")
-        self._file = self.path.open("a+b")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._read()
-        except BlockingIOError:
-            self._file.close()
-            raise ValueError(f"another run writes to {folder}: wait for it or choose another folder for --out") from None
-        except ValueError:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._file.close()
 
     def _read(self) -> None:
         self._file.seek(0)

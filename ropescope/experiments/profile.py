@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +18,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..engine import HERE, Engine
+from ..engine import kept as kept_units
 from ..heads import Heads
 from ..logits import LogitFactors, attention_weights, with_sinks
 from ..measures.blocks import block_logits
+from ..measures.layer import SCORES, attention_scores, block_scores, seen_blocks
 from ..measures.scores import permutation_scores, swap_scores
-from ..measures.shares import exclusion, variance_shares
+from ..measures.shares import exclusion
 from ..models.door import Door, LayerRead, read_layers
 from ..models.gptj import GPTJ
-from ..runs import claim, kept_arrays
-from ..tasks.prompts import Prompt
+from ..models.load import Source, open_source
+from ..runs import claim
+from ..tasks.prompts import Prompt, as_prompt
 
 if TYPE_CHECKING:
     import xarray as xr
 
-HEAD = ("positional", "symbolic", "symbol_share", "position_share", "binding_share", "exclusion_variance", "exclusion_bound")
+HEAD = (*SCORES, "exclusion_variance", "exclusion_bound")
 ATTENTION = ("entropy", "previous_token", "induction", "sink", "on_blocks")
 OTHERWISE = ("positional_permuted", "symbolic_permuted", "positional_by_token", "symbolic_by_token")
 BY_TAU = ("positional_by_tau", "symbolic_by_tau")
@@ -100,16 +104,6 @@ def profile(
     return dataset(rows, {"model": name or _name(model)})
 
 
-def as_prompt(prompt: Prompt | Tensor | NDArray[np.int64] | Sequence[int]) -> Prompt:
-    """Token ids as a prompt whose tokens move one by one; the first, on which heads rest, and the query stay."""
-    if isinstance(prompt, Prompt):
-        return prompt
-    ids = np.asarray(prompt, dtype=np.int64)
-    if ids.ndim != 1 or len(ids) < 4:
-        raise ValueError(f"a prompt must be one sequence of at least 4 token ids, not of shape {ids.shape}")
-    return Prompt(ids, tuple((p, p + 1) for p in range(1, len(ids) - 1)), tuple(map(str, ids.tolist())))
-
-
 Row = dict[str, NDArray[Any]]
 """Measures of one prompt: (layer, head), (tau, layer, head), (layer, head, plane), (layer,), (layer, plane) or ()."""
 
@@ -143,9 +137,7 @@ def measure(model: Door | GPTJ, prompt: Prompt, settings: Settings) -> Row:
 def _layer(read: LayerRead, ids: Tensor, blocks: Sequence[tuple[int, int]], settings: Settings) -> dict[str, Tensor]:
     """Measures of one layer's heads at the last query; NaN where a window leaves fewer than two blocks."""
     heads, factors = read.heads, read.factors
-    first = 0 if heads.window is None else max(0, len(ids) - heads.window)
-    seen = [(start, stop) for start, stop in blocks if start >= first]
-    sinks = heads.sinks
+    seen, sinks = seen_blocks(heads, blocks), heads.sinks
     rows = torch.arange(max(1, len(ids) - ROWS), len(ids), device=ids.device)
     last = with_sinks(factors.diagonal(), sinks)[0]
     result = _attention(last, attention_weights(heads, rows, single=True)[0], ids, rows, seen)
@@ -160,7 +152,7 @@ def _layer(read: LayerRead, ids: Tensor, blocks: Sequence[tuple[int, int]], sett
         )
         return result | (dict.fromkeys(PLANE, blank[:, None].expand(-1, planes)) if settings.planes else {})
     M = block_logits(factors, seen, sinks)[0]
-    result |= dict(zip(HEAD, (*swap_scores(M, settings.tau), *variance_shares(M), *exclusion(M)), strict=True))
+    result |= block_scores(M, settings.tau) | dict(zip(HEAD[-2:], exclusion(M), strict=True))
     if settings.sensitivity:
         result |= dict(zip(BY_TAU, swap_scores(M, TAUS), strict=True))
         result |= _otherwise(factors, seen, sinks, settings)
@@ -173,19 +165,15 @@ def _attention(
     last: Tensor, weights: Tensor, ids: Tensor, rows: Tensor, blocks: Sequence[tuple[int, int]]
 ) -> dict[str, Tensor]:
     """Entropy and where attention goes at the last query; classical scores are means over the last queries."""
-    seen = last > 0
-    nats = -torch.special.xlogy(last, last).sum(-1)
-    inside = torch.tensor([p for start, stop in blocks for p in range(start, stop)], dtype=torch.long, device=ids.device)
     # Induction: what followed the same token before.
     earlier = (ids[rows][:, None] == ids[:-1]) & (torch.arange(len(ids) - 1, device=ids.device) < rows[:, None] - 1)
     repeated = earlier.any(-1)
     followed = torch.linalg.vecdot(weights[..., 1:], earlier.to(weights.dtype))[:, repeated]
     return {
-        "entropy": nats / seen.sum(-1).clamp(min=2).log(),
+        **attention_scores(last, blocks),
         "previous_token": weights[:, torch.arange(len(rows), device=ids.device), rows - 1].mean(-1),
         "induction": followed.mean(-1),  # NaN where nothing repeats
         "sink": weights[:, :, 0].mean(-1),
-        "on_blocks": last[:, inside].sum(-1),
     }
 
 
@@ -331,12 +319,32 @@ def _name(model: nn.Module | Door) -> str:
 
 
 def kept(
-    model: Door | GPTJ, prompts: Sequence[Prompt], settings: Settings, config: dict[str, Any], folder: Path
+    model: Door | GPTJ | Source,
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    config: dict[str, Any],
+    folder: Path,
+    engine: Engine = HERE,
 ) -> Iterator[Row]:
-    """Measures prompt by prompt, each kept in `folder/inputs` as it comes: what is there already is not computed again."""
+    """Measures prompt by prompt, each kept in `folder/inputs` as it comes: what is there already is not computed again.
+
+    An engine of other processes takes the model's `Source`, as each of them opens its own.
+    """
     claim(folder, config, "profile", "a profile of another model, prompts or settings")
-    for number, prompt in enumerate(prompts):
-        yield kept_arrays(folder / "inputs" / f"{number:05d}.safetensors", partial(measure, model, prompt, settings))
+    paths = [folder / "inputs" / f"{number:05d}.safetensors" for number in range(len(prompts))]
+    return kept_units(paths, measure_unit, (model, settings), prompts, engine)
+
+
+def measure_unit(shared: tuple[Door | GPTJ | Source, Settings], prompt: Prompt) -> Row:
+    """All measures of one prompt, in whatever process."""
+    model, settings = shared
+    return measure(_door(model) if isinstance(model, Source) else model, prompt, settings)
+
+
+@lru_cache(maxsize=1)
+def _door(source: Source) -> Door:
+    """A worker's own model, opened once."""
+    return Door(open_source(source))
 
 
 KINDS = ("positional", "symbolic", "mixed")

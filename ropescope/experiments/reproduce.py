@@ -14,18 +14,25 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..models.weights import WEIGHTS, fetch
-from ..runs import new_folder, sha256, write_whole
+from ..runs import read_sealed, sha256, write_whole
 
 PRESETS = ("quick", "paper")
 MODEL = "smollm2-135m"
-OTHERS = {"stories15M": 120, "gemma3-270m": 700, "qwen2.5-coder-0.5b": 1500, "tinyllama-1.1b": 3000}
+OTHERS = {
+    "stories15M": 120,
+    "minimind2-small": 120,
+    "gemma3-270m": 700,
+    "qwen2.5-coder-0.5b": 1500,
+    "tinyllama-1.1b": 3000,
+    "qwen2.5-coder-1.5b": 3500,
+}
 """Language models that are profiled beside the first with preset paper, and the seconds that takes about."""
 CHAT = "chat"
 """What steps call the chat model."""
@@ -283,7 +290,7 @@ def state_of(plan: Plan, step: Step) -> Progress:
 def whole(folder: Path) -> bool:
     """Whether a run folder has a summary, and all files in it are those that the summary names."""
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = read_sealed(folder / "summary.json")
         return all(sha256(folder / name) == digest for name, digest in summary["sha256"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -299,32 +306,6 @@ def seconds_left(progress: Sequence[Progress], jobs: int) -> float:
 
 
 # Running
-
-
-@contextmanager
-def alone(folder: Path, patience: float = 10.0) -> Iterator[int]:
-    """Hold a folder against a second call of the same kind; yields the file that holds it.
-
-    Processes of steps hold it too, so those of a call that was killed are waited for: they leave as soon as they notice.
-    """
-    import fcntl  # noqa: PLC0415
-
-    lock = os.open(new_folder(folder / "steps") / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise ValueError(
-                        f"{folder} is being worked on by another call: wait for it, or choose another folder"
-                    ) from None
-                time.sleep(TICK)
-        yield lock
-    finally:
-        os.close(lock)
 
 
 def leave_with_parent() -> None:
@@ -346,39 +327,35 @@ class Running(NamedTuple):
     since: float
 
 
-def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str] = ()) -> Generator[list[Progress], None, None]:
+def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str], lock: int) -> Generator[list[Progress], None, None]:
     """Do what is not done, yielding the state of all steps over and over until nothing more can be done.
 
     program  the beginning of every command line: it must call `leave_with_parent`
     skip     names of steps to leave as they are
+    lock     the file that holds the folder: processes of steps hold it, too, so those of a call that was killed are waited for
     """
-    with alone(plan.folder) as lock:
-        progress = look(plan, skip)
-        running: dict[str, Running] = {}
-        try:
-            while True:
-                for row in progress:
-                    if row.state == RUNNING and _ended(plan, row, running[row.step.name]):
-                        del running[row.step.name]
-                # Those that read a language model go one at a time: beside others they begin first, or they would end last.
-                for row in sorted(progress, key=lambda row: jobs > 1 and not plan.reads_model(row.step)):
-                    if (
-                        row.state in WAITING
-                        and _ready(plan, row, progress, jobs)
-                        and (begun := _begin(plan, row, program, lock))
-                    ):
-                        running[row.step.name] = begun
-                yield progress
-                if not running:
-                    return
-                time.sleep(TICK)
-        finally:
-            for at_work in running.values():
-                at_work.process.terminate()
+    progress = look(plan, skip)
+    running: dict[str, Running] = {}
+    try:
+        while True:
             for row in progress:
-                if row.step.name in running:
-                    _ended(plan, row, running[row.step.name], PATIENCE)
-                    row.state, row.why = BEGUN, ""
+                if row.state == RUNNING and _ended(plan, row, running[row.step.name]):
+                    del running[row.step.name]
+            # Those that read a language model go one at a time: beside others they begin first, or they would end last.
+            for row in sorted(progress, key=lambda row: jobs > 1 and not plan.reads_model(row.step)):
+                if row.state in WAITING and _ready(plan, row, progress, jobs) and (begun := _begin(plan, row, program, lock)):
+                    running[row.step.name] = begun
+            yield progress
+            if not running:
+                return
+            time.sleep(TICK)
+    finally:
+        for at_work in running.values():
+            at_work.process.terminate()
+        for row in progress:
+            if row.step.name in running:
+                _ended(plan, row, running[row.step.name], PATIENCE)
+                row.state, row.why = BEGUN, ""
 
 
 def _ready(plan: Plan, row: Progress, progress: Sequence[Progress], jobs: int) -> bool:

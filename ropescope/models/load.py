@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import logging as logging_of_python
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, its tokenizer (None where it has none), how long its inputs may be, and what identifies its weights."""
+    """A model, its tokenizer (None where it has none), its longest input, how many tokens it knows, what its weights are."""
 
     model: nn.Module
     tokenizer: Any
     context: int | None
+    vocabulary: int
     about: dict[str, Any]
 
 
@@ -65,7 +67,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         raise ValueError(f"{source} is neither a folder nor a GGUF file nor a hub id like org/name")
     if trust_remote_code:
         options["trust_remote_code"] = True
-    with _silent(transformers):
+    with silent(transformers):
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype), **options)
         except Exception as error:  # any of many libraries may fail on what is in a file
@@ -74,8 +76,12 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
         except Exception:  # models trained on token ids have none
             tokenizer = None
+        if tokenizer is not None and not tokenizer("a", add_special_tokens=False)["input_ids"]:
+            tokenizer = None  # made up for a folder without one: it knows no token
+    require_finite(model, source)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)
+    vocabulary: int = model.get_input_embeddings().weight.shape[0]  # type: ignore[index, assignment]
     about = {
         "source": path.name if path.exists() else source,
         "family": model.config.model_type,
@@ -85,7 +91,52 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         "dtype": dtype,
         "weights": _hashes(path),
     }
-    return Loaded(model.eval(), tokenizer if _knows_tokens(tokenizer) else None, context, about)
+    return Loaded(model.eval(), tokenizer, context, vocabulary, about)
+
+
+@dataclass(frozen=True)
+class Source:
+    """All that another process needs to open the same model, and the hash that its parameters must have there."""
+
+    name: str
+    dtype: str
+    trust_remote_code: bool
+    parameters: str
+
+
+def source_of(model: nn.Module, name: str, dtype: str, trust_remote_code: bool) -> Source:
+    """Where an open model came from, for other processes: a folder or file by its whole path."""
+    path = Path(name)
+    return Source(str(path.resolve()) if path.exists() else name, dtype, trust_remote_code, parameter_hash(model))
+
+
+def open_source(source: Source) -> nn.Module:
+    """The model, here; a ValueError in one sentence if it is not there or not the same."""
+    try:
+        model = load_model(source.name, source.dtype, source.trust_remote_code).model
+    except ValueError as error:
+        raise ValueError(f"on {socket.gethostname()}: {error}") from None
+    if parameter_hash(model) != source.parameters:
+        raise ValueError(
+            f"on {socket.gethostname()}: {source.name} holds other weights than where the run was started: copy them anew"
+        )
+    return model
+
+
+def parameter_hash(model: nn.Module) -> str:
+    """Of all parameters and buffers as they are in memory, wherever they came from."""
+    found = hashlib.sha256()
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def require_finite(model: nn.Module, source: str | Path) -> None:
+    """Refuse a model of which no number would be right."""
+    for name, weights in model.named_parameters():
+        if not weights.isfinite().all():
+            raise ValueError(f"{source} holds NaN or infinite weights, first in {name}: copy the model anew")
 
 
 def _hashes(path: Path) -> dict[str, str]:
@@ -98,11 +149,6 @@ def _hashes(path: Path) -> dict[str, str]:
     return hashes
 
 
-def _knows_tokens(tokenizer: Any) -> bool:
-    """Not so if it was made up by `transformers` for a folder without one."""
-    return tokenizer is not None and bool(tokenizer("a", add_special_tokens=False)["input_ids"])
-
-
 def _first_sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
@@ -110,7 +156,7 @@ def _first_sentence(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _silent(transformers: Any) -> Iterator[None]:
+def silent(transformers: Any) -> Iterator[None]:
     """No progress bars and warnings of loading: a bad model is refused in one sentence."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

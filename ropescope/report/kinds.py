@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
+import numpy as np
+
+from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from . import canonical, control, dynamics, generalise, llm, mechanisms, profile, theory, upkeep
 from .charts import Figure
@@ -53,17 +57,17 @@ def choice_of(run: Run) -> Choice | None:
             row["name"]: f"positional {row['positional']:.3f}, symbolic {row['symbolic']:.3f}: {row['kind']}" for row in rows
         }
         return Choice(run.results["layer"], run.results["head"], first["name"] if first else "", said)
-    if run.command == "train":
-        measures = read_trajectory(run.folder).measures
-        positional, symbolic = measures["positional"][-1], measures["symbolic"][-1]
-        layers, heads = positional.shape
-        said = {
-            f"L{n} H{m}": f"in the end positional {positional[n, m]:.3f}, symbolic {symbolic[n, m]:.3f}"
-            for n in range(layers)
-            for m in range(heads)
-        }
-        first = list(said)[int(abs(positional - symbolic).argmax())]
-        return Choice(list(range(layers)), list(range(heads)), first, said)
+    if run.command in TRAININGS:
+        history = read_trajectory(run.folder).looks()
+        if not len(history.steps):
+            return None
+        scores = {score: history.measures[score][-1].ravel() for score in ("positional", "symbolic")}
+        last = zip(history.head_names(), scores["positional"], scores["symbolic"], strict=True)
+        known = [(name, float(p), float(s)) for name, p, s in last if isfinite(p) and isfinite(s)]
+        ends = {name: f"in the end positional {p:.3f}, symbolic {s:.3f}" for name, p, s in known}
+        widest = max(known, key=lambda head: abs(head[1] - head[2]), default=("", 0.0, 0.0))[0]
+        heads = history.measures["positional"].shape[2]
+        return Choice(history.layers.tolist(), list(range(heads)), widest, ends)
     return None
 
 
@@ -90,9 +94,31 @@ def _train(run: Run) -> str:
     return f"{task}: test accuracy from {min(accuracy.values()):.4f} to {max(accuracy.values()):.4f} over hop counts"
 
 
+def _watched(run: Run) -> str:
+    """A model that was looked at again and again while something else trained it, or checkpoint by checkpoint."""
+    history = read_trajectory(run.folder)
+    looks, name = history.looks(), str(run.config.get("model", {}).get("name", "a model"))
+    failed = (
+        f"; looking failed at {len(history.steps) - len(looks.steps)} steps" if len(looks.steps) < len(history.steps) else ""
+    )
+    ended = "" if run.results else ", not ended yet"
+    if not len(looks.steps):
+        return f"{name}{ended}: no look has given scores{failed}"
+    pure = purity(looks.measures["positional"][-1], looks.measures["symbolic"][-1])
+    heads = int(np.isfinite(looks.measures["positional"][-1]).sum())
+    kinds = f"{int((pure == POSITIONAL).sum())} pure positional, {int((pure == SYMBOLIC).sum())} pure symbolic of {heads} heads"
+    return f"{name}, {len(looks.steps)} looks up to step {int(looks.steps[-1]):,}{ended}: {kinds}{failed}"
+
+
 def _held(run: Run) -> str:
     claims = claims_of(run)
     return f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} statements of the paper hold"
+
+
+def _dynamics(run: Run) -> str:
+    number = len(run.results)
+    said = f"{number} training run{'' if number == 1 else 's'}"
+    return f"{said}: {_held(run)}" if claims_of(run) else said
 
 
 def _mechanisms(run: Run) -> str:
@@ -133,6 +159,8 @@ def _bench(run: Run) -> str:
     return (
         f"profile of {run.config['model']['source']}"
         if what == "profile"
+        else f"watching {run.config['model']['source']} in fine-tuning takes {run.results['look_share']:.1%} of the time"
+        if what == "watch"
         else "scores, sampling and training"
         if what == "all"
         else what
@@ -148,10 +176,15 @@ def _llm(run: Run) -> str:
     return f"{name} {passed} the screening: {at}, {found['single']:.0%} of answers a single token"
 
 
+TRAININGS = ("train", "watch", "sweep")
+"""Commands whose runs hold a history of heads."""
+
 KINDS = {
     "profile": Kind("Language models", _profile, profile.of_run),
     "train": Kind("Training", _train, dynamics.of_run),
-    "dynamics": Kind("Training", lambda run: f"{len(run.results)} training runs: {_held(run)}", dynamics.of_dynamics),
+    "watch": Kind("Training", _watched, dynamics.of_run),
+    "sweep": Kind("Training", _watched, dynamics.of_run),
+    "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
     "mechanisms": Kind("What heads do", _mechanisms, mechanisms.of_run),
     "generalise": Kind("Beyond the length of training", _generalise, generalise.of_run),
     "theory": Kind("Theory", _theory, theory.of_run),

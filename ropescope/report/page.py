@@ -114,7 +114,7 @@ def _section(run: Run, is_open: bool) -> str:
             f"{run.folder} cannot be shown, as its summary lacks what a run of {run.command} holds ({error!r}): run it again"
         ) from None
     payload |= {"choice": asdict(choice) if choice else None}
-    film = _film(name, len(_steps(payload))) if run.command == "train" else ""
+    film = _film(name, len(_steps(payload))) if "film" in figures else ""
     return f"""
 <section class="run" id="{name}" data-run="{name}" data-model="{escape(model_of(run))}" aria-labelledby="{name}--title">
 <details{" open" if is_open else ""}>

@@ -12,7 +12,7 @@ from .canonical import CanonicalTask, IndexTask, PairTask, PartialInductionTask,
 from .letter import LetterTask
 from .multihop import MultihopTask, Samples, Solution, split
 from .number import NumberTask
-from .prompts import Prompt, binding_prompts, check_length, task_prompts, text_prompts
+from .prompts import Prompt, binding_prompts, check_fits, task_prompts, text_prompts
 
 __all__ = [
     "CanonicalTask",
@@ -27,7 +27,7 @@ __all__ = [
     "Samples",
     "Solution",
     "binding_prompts",
-    "check_length",
+    "check_fits",
     "split",
     "task_prompts",
     "text_prompts",

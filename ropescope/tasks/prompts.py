@@ -6,6 +6,8 @@ tokenizer is handed in: any fast one of `transformers`, which is not imported he
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -66,6 +68,16 @@ class Prompt:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+def as_prompt(prompt: Any) -> Prompt:
+    """Token ids as a prompt whose tokens move one by one; the first, on which heads rest, and the query stay."""
+    if isinstance(prompt, Prompt):
+        return prompt
+    ids = np.asarray(prompt, dtype=np.int64)
+    if ids.ndim != 1 or len(ids) < 4:
+        raise ValueError(f"a prompt must be one sequence of at least 4 token ids, not of shape {ids.shape}")
+    return Prompt(ids, tuple((p, p + 1) for p in range(1, len(ids) - 1)), tuple(map(str, ids.tolist())))
 
 
 def binding_prompts(
@@ -255,9 +267,16 @@ def text_ids(tokenizer: Any, text: str) -> tuple[NDArray[np.int64], int]:
 def asked_for(
     tokenizer: Any, kind: str, *, count: int, pairs: int, lengths: str, hops: int, blocks: str, chat: bool | None, seed: int
 ) -> tuple[list[Prompt], dict[str, Any]]:
-    """Prompts by their name, or of a text file in which empty lines part them; and what they are, in a few words."""
+    """Prompts by their name, or of a file; and what they are, in a few words.
+
+    Empty lines part the prompts of a text file. A JSON file holds token ids, for models that have no tokenizer.
+    """
+    if kind.endswith(".json"):
+        found = id_prompts(_json(Path(kind)), kind)
+        single = all(stop - start == 1 for prompt in found for start, stop in prompt.blocks)
+        return found, _of_file(kind, found, "token" if single else "block")
     if tokenizer is None:
-        raise ValueError("the model has no tokenizer beside it: prompts need one")
+        raise ValueError("the model has no tokenizer beside it: give prompts as token ids, in a JSON file")
     if kind == "binding":
         prompts = binding_prompts(tokenizer, count, pairs, seed, lengths, chat)
         about: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
@@ -271,14 +290,64 @@ def asked_for(
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
             raise ValueError(
-                f"prompts must be binding, number, letter or a text file; {kind} cannot be read: {reason}"
+                f"prompts must be binding, number, letter, a text file or a JSON file; {kind} cannot be read: {reason}"
             ) from None
         parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
         if not parts:
             raise ValueError(f"{kind} is empty: give some text")
-        return text_prompts(tokenizer, parts, blocks), {"kind": path.name, "count": len(parts), "blocks": blocks}
+        found = text_prompts(tokenizer, parts, blocks)
+        return found, _of_file(kind, found, blocks)
     about = {"kind": kind, "count": len(prompts), **about, "chat": bool(prompts[0].about["chat"]), "seed": seed}
     return prompts, about
+
+
+def _of_file(name: str, prompts: Sequence[Prompt], blocks: str) -> dict[str, Any]:
+    """What prompts from a file are, with a hash, as files change."""
+    read = json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()
+    return {"kind": Path(name).name, "count": len(prompts), "blocks": blocks, "sha256": hashlib.sha256(read).hexdigest()}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({error}): give a list of prompts, each a list of token ids") from None
+
+
+def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
+    """Prompts of token ids: each a list of ids, whose tokens all may change places but the last, the query.
+
+    Or each {"ids": [...], "blocks": [[start, stop], ...]}, with the half-open ranges that may change places.
+
+    >>> id_prompts([[5, 3, 8, 1], {"ids": [0, 5, 3, 8, 1], "blocks": [[1, 3], [3, 4]]}])[1].blocks
+    ((1, 3), (3, 4))
+    """
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{name} must hold a list of prompts, each a list of token ids")
+    prompts = []
+    for number, entry in enumerate(entries):
+        ids, blocks = (entry.get("ids"), entry.get("blocks")) if isinstance(entry, dict) else (entry, None)
+        if not isinstance(ids, list) or not _whole_numbers(ids) or len(ids) < 3:
+            raise ValueError(f"prompt {number} of {name} must be at least 3 token ids: whole numbers from 0 on")
+        if blocks is None:
+            blocks = [[p, p + 1] for p in range(len(ids) - 1)]
+        pairs = isinstance(blocks, list) and all(_whole_numbers(block) and len(block) == 2 for block in blocks)
+        edges = [edge for block in blocks for edge in block] if pairs else []
+        in_order = all(one < other for one, other in blocks) and edges == sorted(edges) if pairs else False
+        if not in_order or len(blocks) < 2 or edges[-1] > len(ids) - 1:
+            raise ValueError(
+                f"blocks of prompt {number} of {name} must be at least 2 ranges [start, stop], in order, before the last token"
+            )
+        about = {"kind": "ids", "chat": False}
+        ranges = tuple((one, other) for one, other in blocks)
+        prompts.append(Prompt(np.array(ids, dtype=np.int64), ranges, tuple(map(str, ids)), about=about))
+    return prompts
+
+
+def _whole_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**31 for value in values)
 
 
 def said(about: dict[str, Any]) -> str:
@@ -294,13 +363,17 @@ def said(about: dict[str, Any]) -> str:
     return f"{what}, {'chat template' if about['chat'] else 'plain text'}, seed {about['seed']}"
 
 
-def check_length(prompts: Sequence[Prompt], context: int) -> None:
-    """Refuse prompts that are longer than a model can read."""
+def check_fits(prompts: Sequence[Prompt], context: int | None, vocabulary: int | None) -> None:
+    """Refuse prompts that a model cannot read: too long for it, or with tokens that it does not have."""
     for number, prompt in enumerate(prompts):
-        if len(prompt) > context:
+        if context is not None and len(prompt) > context:
             raise ValueError(
                 f"prompt {number} has {len(prompt):,} tokens but the model reads at most {context:,}: "
                 f"use fewer pairs or items, or a shorter text"
+            )
+        if vocabulary is not None and int(prompt.ids.max()) >= vocabulary:
+            raise ValueError(
+                f"prompt {number} has the token {prompt.ids.max():,} but the model has {vocabulary:,} tokens, from 0 on"
             )
 
 

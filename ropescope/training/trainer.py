@@ -24,17 +24,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional as F
 
 from .. import runs
 from ..models.gptj import GPTJ, GPTJConfig, save_gptj
 from ..rope import Rope
+from ..runs import Row
 from ..tasks import LetterTask, MultihopTask, NumberTask, Samples, split
 from ..tasks.multihop import require_at_least
-from .watcher import Row, Watcher, accuracy_per_hop
+from .watcher import Watcher, accuracy_per_hop
 
 TASKS: dict[str, type[MultihopTask]] = {"number": NumberTask, "letter": LetterTask}
 
@@ -217,16 +216,33 @@ def train(
     model = GPTJ(GPTJConfig(*sizes, rope=recipe.rope(), dropout=recipe.dropout)).train()
     optimiser = recipe.optimiser(model)
     # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
-    runs.new_folder(folder)
+    with runs.locked(folder):
+        _refuse_other_runs(folder, config, resume)  # again, as another may have come first
+        return _train(recipe, folder, config, data, model, optimiser, snapshots, on_step)
+
+
+def _train(
+    recipe: Recipe,
+    folder: Path,
+    config: str,
+    data: dict[str, Samples],
+    model: GPTJ,
+    optimiser: torch.optim.Optimizer,
+    snapshots: bool,
+    on_step: Callable[[int, float, Row | None], None] | None,
+) -> dict[str, Any]:
     runs.write_whole(folder / "config.json", config)
     checkpoint_file = folder / "checkpoint.safetensors"
-    step, history = 0, History()
+    step, history = 0, runs.History()
     if checkpoint_file.exists():
         try:
-            step = _restore(checkpoint_file.read_bytes(), model, optimiser)
-            history = History.read(folder / "history.safetensors", up_to=step)
-        except (OSError, KeyError, SafetensorError) as error:
-            raise ValueError(f"{folder} holds a damaged checkpoint ({error}): it cannot be resumed") from None
+            step = _restore(runs.read_arrays(checkpoint_file), model, optimiser)
+            history = runs.History.read(folder / "history.safetensors", up_to=step)
+        except (OSError, KeyError, ValueError, RuntimeError, IndexError) as error:
+            raise ValueError(
+                f"{folder} holds a damaged checkpoint ({_first_line(error)}): it is not used; "
+                "copy the folder anew, or remove it to train from the beginning"
+            ) from None
     watcher = Watcher(probe_of(data["validation"], recipe.probe))
 
     def look() -> Row:
@@ -251,8 +267,11 @@ def train(
         ids, answer = (torch.from_numpy(x[rows]) for x in (data["train"].tokens, data["train"].answer))
         loss = train_step(recipe, step, ids, answer, model, optimiser)
         step += 1
-        seen = look() if step % recipe.watch_every == 0 or step == recipe.steps else None
-        if step % recipe.checkpoint_every == 0 or step == recipe.steps:
+        watched, kept = (step % every == 0 or step == recipe.steps for every in (recipe.watch_every, recipe.checkpoint_every))
+        if watched or kept:
+            _require_numbers(model, step)
+        seen = look() if watched else None
+        if kept:
             keep()
         if on_step is not None:
             on_step(step, float(loss), seen)
@@ -274,6 +293,15 @@ def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
 
 
+def check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Refuse, before anything is done, a folder in which this run could not be begun or gone on with."""
+    _refuse_other_runs(folder, json.dumps(recipe.settings(), indent=2) + "\n", resume)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
     """One step on one batch; returns its loss."""
     for group in optimiser.param_groups:
@@ -285,6 +313,15 @@ def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GP
     loss.backward()
     optimiser.step()
     return loss.detach()
+
+
+def _require_numbers(model: GPTJ, step: int) -> None:
+    """Before anything is kept: the loss of a step tells only what its weights were before."""
+    for name, weights in model.named_parameters():
+        if not weights.isfinite().all():
+            raise ValueError(
+                f"weights are NaN or infinite after step {step}, first in {name}: lower the rate; the last checkpoint is whole"
+            )
 
 
 def probe_of(samples: Samples, count: int) -> Samples:
@@ -317,37 +354,6 @@ def evaluate(model: GPTJ, samples: Samples, batch: int = 512) -> np.ndarray:
     return accuracy_per_hop(logits, torch.from_numpy(samples.answer), torch.from_numpy(samples.hops))
 
 
-class History:
-    """What the watcher saw, step by step."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.rows: list[Row] = []
-
-    def add(self, step: int, row: Row) -> None:
-        """Append one row."""
-        self.steps.append(step)
-        self.rows.append(row)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """`step` (S,), and every measure with the axis of steps in front."""
-        return {"step": np.array(self.steps), **{name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}}
-
-    def write(self, path: Path) -> None:
-        """As one safetensors file, whole."""
-        runs.write_whole(path, save({name: torch.from_numpy(value) for name, value in self.arrays().items()}))
-
-    @classmethod
-    def read(cls, path: Path, up_to: int | None = None) -> History:
-        """From a file, without rows later than a step."""
-        arrays = {name: value.numpy() for name, value in load(path.read_bytes()).items()}
-        history = cls()
-        for n, step in enumerate(arrays.pop("step").tolist()):
-            if up_to is None or step <= up_to:
-                history.add(step, {name: value[n, ...] for name, value in arrays.items()})
-        return history
-
-
 def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer) -> bytes:
     """Everything that the next step depends on, in one file's bytes."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
@@ -355,12 +361,12 @@ def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer) -> bytes:
         tensors |= {f"optimiser.{number}.{name}": value for name, value in state.items()}
     tensors["random"] = torch.get_rng_state()
     tensors["step"] = torch.tensor(step)
-    return save({name: value.contiguous() for name, value in tensors.items()})
+    return runs.packed_arrays({name: value.numpy() for name, value in tensors.items()})
 
 
-def _restore(data: bytes, model: GPTJ, optimiser: torch.optim.Optimizer) -> int:
+def _restore(arrays: dict[str, np.ndarray], model: GPTJ, optimiser: torch.optim.Optimizer) -> int:
     """Put model, optimiser and random numbers back to where `_packed` found them; returns the step."""
-    tensors = load(data)
+    tensors = {name: torch.tensor(value) for name, value in arrays.items()}
     model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

@@ -12,12 +12,10 @@ from ..logits import layer_logits
 from ..measures.scores import swap_scores
 from ..measures.shares import entropy, variance_shares
 from ..models.gptj import GPTJ
+from ..runs import Row
 from ..tasks import Samples
 
 MEASURES = ("positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy")
-
-Row = dict[str, NDArray[np.float32]]
-"""One moment of training: each measure (layer, head), `accuracy` (hop class), `loss` ()."""
 
 
 class Watcher:

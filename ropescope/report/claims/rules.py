@@ -60,7 +60,7 @@ class Trained:
     @property
     def seed(self) -> int:
         """Of the run."""
-        return self.history.seed
+        return int(self.run.config["seed"])
 
 
 class Runs:
@@ -112,7 +112,7 @@ class Runs:
         of_task = [one for one in self._trained if one.history.task == task]
         if not of_task:
             raise NotRunError(f"no finished training run of the {task} task among those given")
-        full = [one for one in of_task if one.history.accuracy.shape[1] == 4 and _sizes(one.history) == (12, 1)]
+        full = [one for one in of_task if len(one.said["learned_at"]) == 4 and _sizes(one.history) == (12, 1)]
         if not full:
             raise NotRunError(f"training runs of the {task} task are smaller than paper B's (12 layers, 4 hop counts)")
         return sorted(full, key=lambda one: one.seed)

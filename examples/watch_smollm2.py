@@ -1,0 +1,60 @@
+"""SmolLM2 trained on for a few steps of text by `transformers.Trainer`, its 270 heads watched.
+
+    python examples/watch_smollm2.py --model weights/smollm2-135m --out out/watch-smollm2
+    ropescope report out/watch-smollm2 --out out/page.html       # also while it is still training
+    tensorboard --logdir out/watch-smollm2-trainer
+
+Two lines are about watching: the prompts to look at, and the callback.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+import ropescope as rs
+from ropescope.tasks.passage import PASSAGE
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train on, watch, and say what came out."""
+    options = parsed(arguments)
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    ids = torch.tensor(tokenizer(PASSAGE)["input_ids"])
+    pieces = ids.unfold(0, options.tokens, options.tokens // 4)
+    settings = TrainingArguments(
+        f"{options.out}-trainer",
+        max_steps=options.steps,
+        per_device_train_batch_size=options.batch,
+        learning_rate=options.rate,
+        logging_steps=options.every,
+        save_strategy="no",
+        report_to="tensorboard",
+        seed=options.seed,
+    )
+    trainer = Trainer(model, settings, train_dataset=[{"input_ids": piece, "labels": piece} for piece in pieces])
+
+    prompts = rs.binding_prompts(tokenizer, options.prompts, pairs=12, seed=options.seed)
+    watcher = rs.HeadWatcher(model, prompts, out=options.out, every=options.every, name="SmolLM2-135M on a short text")
+    trainer.add_callback(watcher)
+
+    trainer.train()
+    print(watcher.results())
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="weights/smollm2-135m", help="folder or hub id of a causal language model")
+    parser.add_argument("--out", default="out/watch-smollm2", help="run folder of the watcher")
+    for name, default in {"steps": 40, "batch": 2, "tokens": 128, "prompts": 8, "every": 4, "seed": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--rate", type=float, default=1e-4)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

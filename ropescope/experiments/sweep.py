@@ -1,0 +1,160 @@
+"""Scores of all heads over the checkpoints of somebody's training: each is opened, measured and let go.
+
+Weights are recognised by their hash: the same ones are measured once, however many folders hold them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine import HERE, Engine, kept
+from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
+from ..models.door import Door
+from ..models.load import Loaded, load_model
+from ..runs import HistoryFolder
+from ..tasks.prompts import Prompt, asked_for, check_fits
+from ..training.watcher import MEASURES
+from .profile import Settings, measure
+
+Row = dict[str, NDArray[Any]]
+
+ABOUT = ("family", "layers", "heads", "parameters", "dtype")
+"""What all checkpoints of a training have in common."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure every checkpoint on: prompts as `ropescope profile` takes them, the temperature, the precision."""
+
+    prompts: str = "binding"
+    count: int = 8
+    pairs: int = 12
+    lengths: str = "equal"
+    hops: int = 1
+    blocks: str = "line"
+    chat: bool | None = None
+    tau: float = 1e-4
+    dtype: str = "float32"
+    trust_remote_code: bool = False
+    seed: int = 0
+
+    def opened(self, folder: Path) -> Loaded:
+        """The model of one checkpoint."""
+        return load_model(str(folder), self.dtype, self.trust_remote_code)
+
+    def make_prompts(self, loaded: Loaded) -> tuple[list[Prompt], dict[str, Any]]:
+        """Prompts for a model, and what they are."""
+        names = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed")
+        prompts, about = asked_for(loaded.tokenizer, self.prompts, **{name: getattr(self, name) for name in names})
+        check_fits(prompts, loaded.context, loaded.vocabulary)
+        return prompts, about
+
+
+class Unit(NamedTuple):
+    """A checkpoint to measure, and the hash its weights must have, where it is known."""
+
+    checkpoint: Checkpoint
+    weights: str | None
+
+
+class Measured(NamedTuple):
+    """One checkpoint: which it is, the hash of its weights, and its scores."""
+
+    checkpoint: Checkpoint
+    weights: str
+    row: Row
+
+
+def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, engine: Engine = HERE) -> Iterator[Measured]:
+    """Measure the checkpoints of `source` into `folder`, a history as watching one writes; safe to run again.
+
+    Checkpoints may be added between two runs. What comes out is in `history.safetensors`, and in `summary.json` the hashes of
+    weights and which checkpoints hold the same.
+    """
+    checkpoints = find_checkpoints(source, revisions)
+    with at_hand(checkpoints[0]) as first:
+        prompts, config = _made_of(source, asked, first)
+    history = HistoryFolder(folder, config)
+    history.drop_after(-1)
+    units: dict[Path, Unit] = {}  # by the file for their scores: the same weights have one
+    files = []
+    for checkpoint in checkpoints:
+        name, weights = _known_by(checkpoint)
+        files.append(folder / "checkpoints" / f"{name}.safetensors")
+        units.setdefault(files[-1], Unit(checkpoint, weights))
+    coming = zip(units, kept(list(units), measure_unit, (asked, prompts), list(units.values()), engine), strict=True)
+    found: list[Measured] = []
+    rows: dict[Path, Row] = {}
+    for checkpoint, file in zip(checkpoints, files, strict=True):
+        while file not in rows:
+            came, row = next(coming)
+            rows[came] = row
+        measured = Measured(checkpoint, rows[file]["weights"].tobytes().hex(), {name: rows[file][name] for name in MEASURES})
+        found.append(measured)
+        shape, its = (one.row["positional"].shape for one in (found[0], measured))
+        if its != shape:
+            raise ValueError(
+                f"{checkpoint.name} has heads of shape {its}, the first checkpoint {shape}: sweep one model at a time"
+            )
+        history.add(checkpoint.step, measured.row)
+        yield measured
+    history.finish(results(found))
+
+
+def _known_by(checkpoint: Checkpoint) -> tuple[str, str | None]:
+    """What to call its scores, and the hash of its weights: a revision's is not known before it is downloaded."""
+    if checkpoint.revision is not None:
+        return hashlib.sha256(f"{checkpoint.source}@{checkpoint.revision}".encode()).hexdigest()[:48], None
+    weights, settings = weights_hash(Path(checkpoint.source)), settings_hash(Path(checkpoint.source))
+    return f"{weights[:32]}-{settings[:16]}", weights
+
+
+def _made_of(source: str, asked: Asked, first: Path) -> tuple[list[Prompt], dict[str, Any]]:
+    """The prompts for all checkpoints, and what a history of them is of.
+
+    Not of the first one's weights: the same folder takes up checkpoints that are kept later.
+    """
+    loaded = asked.opened(first)
+    prompts, about = asked.make_prompts(loaded)
+    model = {"name": Path(source).name} | {key: loaded.about[key] for key in ABOUT}
+    return prompts, {"command": "sweep", "model": model, "prompts": about, "tau": asked.tau}
+
+
+def measure_unit(shared: tuple[Asked, list[Prompt]], unit: Unit) -> Row:
+    """The measures that a watcher keeps, means over prompts: (layer, head) each; and the hash of the weights, as bytes."""
+    asked, prompts = shared
+    with at_hand(unit.checkpoint) as folder:
+        weights = weights_hash(folder)
+        if unit.weights not in (None, weights):
+            raise ValueError(
+                f"{unit.checkpoint.name} holds other weights in another place: all machines must see the same folder"
+            )
+        door = Door(asked.opened(folder).model)
+        settings = Settings(asked.tau, planes=False, sensitivity=False)
+        rows = [measure(door, prompt, settings) for prompt in prompts]
+    means: Row = {name: np.mean([row[name] for row in rows], 0).astype(np.float32) for name in MEASURES}
+    return means | {"weights": np.frombuffer(bytes.fromhex(weights), dtype=np.uint8)}
+
+
+def results(found: Sequence[Measured]) -> dict[str, Any]:
+    """For the summary: hashes of weights by checkpoint, and which checkpoints hold the same ones."""
+    return {
+        "checkpoints": {one.checkpoint.name: {"step": one.checkpoint.step, "weights": one.weights} for one in found},
+        "same_weights": list(same_weights({one.checkpoint.name: one.weights for one in found})),
+    }
+
+
+def same_weights(hashes: Mapping[str, str]) -> Iterator[list[str]]:
+    """Names of checkpoints that hold the same weights, of all that are not alone."""
+    by_hash: dict[str, list[str]] = defaultdict(list)
+    for name, digest in hashes.items():
+        by_hash[digest].append(name)
+    yield from (names for names in by_hash.values() if len(names) > 1)
