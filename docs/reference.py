@@ -121,6 +121,18 @@ def signature(name: str, listed: list[str], result: str = "") -> str:
     return "\n".join((f"{name}(", *(f"    {argument}," for argument in listed), f"){result}"))
 
 
+def call(each: Public) -> str:
+    """How a public name is called; defaults that the module has a name for are shown as what they are."""
+    given = fields(each.node) if isinstance(each.node, ast.ClassDef) else arguments(each.node)
+    for node in module(each.room).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            name, value = ast.unparse(node.targets[0]), ast.unparse(node.value)
+            given = [
+                f"{argument.removesuffix(name)}{value}" if argument.endswith(f"= {name}") else argument for argument in given
+            ]
+    return signature(f"rs.{each.name}", given, returns(each.node) if isinstance(each.node, ast.FunctionDef) else "")
+
+
 def types(signatures: str) -> dict[str, str]:
     """Names of types that stand in these signatures and have a docstring of their own, to what they are."""
     found = {}
@@ -158,12 +170,7 @@ def markdown(doc: str) -> str:
 def api() -> str:
     """The page of all public names."""
     names = public()
-    shown = {
-        each.name: signature(f"rs.{each.name}", fields(each.node))
-        if isinstance(each.node, ast.ClassDef)
-        else signature(f"rs.{each.name}", arguments(each.node), returns(each.node))
-        for each in names
-    }
+    shown = {each.name: call(each) for each in names}
     _, _, letters = (ast.get_docstring(module("__init__")) or "").partition("Axis letters, in every signature of the project:")
     lines = [
         "# API",
@@ -181,8 +188,8 @@ def api() -> str:
             lines += [f"## ropescope.{room}", _first(ast.get_docstring(module(room)) or "")]
         lines += [f"### {each.name}", f"```text\n{shown[each.name]}\n```", markdown(each.doc)]
         if isinstance(each.node, ast.ClassDef) and (parts := list(members(each.node))):
-            lines += ["It has", "\n".join(f"- `{call}`: {_first(doc)}" for call, doc in parts)]
-            written += [call for call, _ in parts]
+            lines += ["It has", "\n".join(f"- `{part}`: {_first(doc)}" for part, doc in parts)]
+            written += [part for part, _ in parts]
     lines += ["## Types", "\n".join(f"- `{name}`: {said}" for name, said in types("\n".join(written)).items())]
     return "\n\n".join(lines) + "\n"
 

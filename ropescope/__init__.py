@@ -2,7 +2,8 @@
 
     >>> import torch, ropescope as rs
     >>> M = rs.counterfactual_logits(torch.randn(64), torch.randn(17, 64), rs.Rope(head_dim=64))
-    >>> rs.swap_scores(M)
+    >>> rs.swap_scores(M)  # what comes out hangs on what was drawn
+    SwapScores(positional=tensor(...), symbolic=tensor(...))
 
 Axis letters, in every signature of the project:
 

@@ -77,6 +77,17 @@ def need_weights(code: str) -> None:
         real.folder(name)
 
 
+def run_examples(text: str, where: str, line: int, names: dict) -> dict:
+    """Run what stands behind `>>>`, compare what comes out, and give back the names that are then there."""
+    said: list[str] = []
+    examples = doctest.DocTestParser().get_doctest(text, names, where, where, line - 1)
+    assert examples.examples
+    runner = doctest.DocTestRunner(optionflags=ALIKE)
+    runner.run(examples, out=said.append, clear_globs=False)
+    assert not runner.failures, "".join(said)
+    return examples.globs
+
+
 @pytest.mark.parametrize("chain", chains())
 def test_python_in_the_docs_runs(chain, folder):
     names: dict = {"__name__": "docs"}
@@ -86,13 +97,7 @@ def test_python_in_the_docs_runs(chain, folder):
             # Lines are counted as in the page, so that an error tells where.
             exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), names)
             continue
-        said: list[str] = []
-        examples = doctest.DocTestParser().get_doctest(block.code, names, block.page, block.page, block.line - 1)
-        assert examples.examples
-        runner = doctest.DocTestRunner(optionflags=ALIKE)
-        runner.run(examples, out=said.append, clear_globs=False)
-        assert not runner.failures, "".join(said)
-        names = examples.globs
+        names = run_examples(block.code, block.page, block.line, names)
 
 
 def test_languages_are_those_that_are_tested():
@@ -243,6 +248,25 @@ def test_docstrings_say_what_is_needed(each):
     before = DOCS[each.name] + "".join(DOCS.get(name, "") for name in re.findall(r"`(\w+)`", DOCS[each.name]))
     for name in (argument.split(":")[0].strip("*") for argument in given):
         assert name in ("", "ValueError") or re.search(rf"\b{name}\b", before), f"{name} is not explained"
+
+
+def other_examples() -> list:
+    """Docstrings with examples that are not in the reference."""
+    found = []
+    for path in sorted((ROOT / "ropescope").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ">>> " in (ast.get_docstring(node) or ""):
+                name = getattr(node, "name", "")
+                if name not in DOCS:
+                    where = f"{path.relative_to(ROOT)} {name}".strip()
+                    found.append(pytest.param(ast.get_docstring(node), where, id=where))
+    return found
+
+
+@pytest.mark.parametrize(("text", "where"), other_examples())
+def test_other_docstrings_run_too(text, where, folder):
+    need_weights(text)
+    run_examples(text, where, 1, {"__name__": "docs"})
 
 
 # Pictures

@@ -1,8 +1,5 @@
 """Tiny random models of every decoder family of `transformers` that rotates by position, to check code on all of them.
 
->>> for family in rotary_families():
-...     logits = tiny(family)(input_ids=ids, use_cache=False).logits
-
 A family's own default configuration says what it is made of: its rotation, its windows, its kinds of layers. Only sizes shrink,
 and one layer of each kind stays. What a configuration does not say by default is in a short table, with the reason.
 """
@@ -203,7 +200,11 @@ def rotary_families() -> list[str]:
 def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
     """A model of the family, in evaluation mode, all of its parameters random.
 
-    >>> tiny("gemma2")(input_ids=torch.randint(VOCABULARY, (2, 16)), use_cache=False).logits
+    >>> import torch
+    >>> from ropescope.experiments.families import VOCABULARY, tiny
+    >>> logits = tiny("gemma2")(input_ids=torch.randint(VOCABULARY, (2, 16)), use_cache=False).logits
+    >>> logits.shape == (2, 16, VOCABULARY)
+    True
     """
     return _built(family, _EXTRA.get(family, {}), seed, dtype)
 

@@ -257,6 +257,7 @@ def crossing(lengths: Sequence[int], values: Sequence[float], level: float) -> f
 
     None if it never does, or stands below from the beginning.
 
+    >>> from ropescope.experiments.generalise import crossing
     >>> crossing([10, 1000], [1.0, 0.0], 0.5)
     100.0
     """

@@ -111,8 +111,16 @@ class Journal:
 
     Every line carries the hash of its content and of the question's text, so nothing foreign or damaged is taken for an answer.
 
-    >>> with Journal(folder, config) as journal:
-    ...     if question.key not in journal.answers: journal.add(question, Answer("b"))
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from ropescope.experiments.llm import Answer, Journal
+    >>> from ropescope.tasks.chat import questions
+    >>> folder, question = Path(tempfile.mkdtemp()), questions("number", length=12, run=1, samples=1)[0]
+    >>> with Journal(folder, {"model": "somebody"}) as journal:
+    ...     journal.add(question, Answer("b"))
+    >>> with Journal(folder, {"model": "somebody"}) as journal:  # another time
+    ...     question.key in journal.answers
+    True
     """
 
     NAME = "answers.jsonl"

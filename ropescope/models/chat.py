@@ -23,8 +23,11 @@ AT_ONCE = 8192
 class LocalChat:
     """A loaded model that answers. With a chat template the question is what the user says, without one the text goes on.
 
-    >>> chat = LocalChat(load_model("weights/smollm2-135m"))
-    >>> for said in chat.answers(["What is the capital of France?"]): print(said.text)
+    >>> import ropescope as rs
+    >>> from ropescope.models.chat import LocalChat
+    >>> chat = LocalChat(rs.load_model("weights/smollm2-135m"))
+    >>> [said.text for said in chat.answers(["What is the capital of France?"])]
+    ['The capital of France is Paris...']
     """
 
     def __init__(self, loaded: Loaded) -> None:

@@ -5,8 +5,12 @@ logit by `g`, and nothing else: 0 drops the plane, 1 keeps it. A plane that is *
 have in common there, but no longer knows their places: both are turned back to position 0. A head that is *out* brings zeros.
 Not the mean of what it brings, which would tell each position of tokens that come after it.
 
->>> with controlled(door, drop_planes(door, "fast")):
-...     logits = model(input_ids=ids).logits
+>>> import torch, ropescope as rs
+>>> model, ids = rs.bundled("number"), torch.randint(120, (1, 17))
+>>> with rs.controlled(model, rs.drop_planes(model, "fast")):
+...     without = model(ids)
+>>> bool(torch.allclose(without, model(ids)))
+False
 
 Weights are never touched. Everything here works on a `Door`, that is any model that can be opened, and on our own GPT-J.
 """

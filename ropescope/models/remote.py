@@ -48,8 +48,8 @@ class RemoteChat:
     timeout      seconds after which a request without an answer is sent again
     reasoning    effort of models that reason, as in "none"; not sent unless given, as others refuse it
 
-    >>> chat = RemoteChat("openai/gpt-5.4", reasoning="none")
-    >>> for said in chat.answers(["What is the capital of France?"], 8): print(said.text)
+    `RemoteChat("openai/gpt-5.4", reasoning="none").answers(["What is the capital of France?"], 8)` gives what was `Said`,
+    one by one as answers come.
     """
 
     def __init__(

@@ -161,7 +161,10 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
     and in which precision. It appears whole or not at all. With a `source`, the joined data files in one file, nothing is
     downloaded; their hash is checked all the same.
 
-    >>> AutoModelForCausalLM.from_pretrained(fetch("smollm2-135m", Path("weights")))
+    >>> from pathlib import Path
+    >>> from ropescope.models.weights import fetch
+    >>> fetch("smollm2-135m", Path("weights")).name  # nothing is downloaded if it is there; `load_model` opens the folder
+    'smollm2-135m'
     """
     if name not in WEIGHTS:
         raise ValueError(f"name {name!r} is not among the known weights: use one of {', '.join(WEIGHTS)}")

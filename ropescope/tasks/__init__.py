@@ -3,9 +3,9 @@
 Three smaller ones for single heads: find by place (index), by thing (retrieval), by thing and latest place (partial induction).
 For language models there are prompts: these tasks in words, facts to recall, texts of one's own.
 
->>> from ropescope.tasks import LetterTask, NumberTask, split
->>> NumberTask().sample(480_000, seed=0).tokens.shape
-(480000, 17)
+>>> from ropescope.tasks import NumberTask
+>>> NumberTask().sample(48_000, seed=0).tokens.shape
+(48000, 17)
 """
 
 from .canonical import CanonicalTask, IndexTask, PairTask, PartialInductionTask, RetrievalTask

@@ -2,7 +2,10 @@
 
 One hop unless asked otherwise: targets, then the query. More hops pass through a window of stops, as in `multihop`.
 
+>>> from ropescope.tasks.chat import questions
 >>> print(questions("number", length=12, run=1, samples=1)[0].text)
+A list of letters ends with a number n. ...
+Answer:
 """
 
 from __future__ import annotations

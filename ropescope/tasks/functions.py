@@ -29,6 +29,8 @@ def index(task: NumberTask, tokens: Tokens) -> Hop:
 
     A letter looks at itself. An integer that points before the start is not defined.
 
+    >>> from ropescope.tasks import NumberTask
+    >>> from ropescope.tasks.functions import index
     >>> index(NumberTask(), NumberTask().encode("b a 2 1 9")[None]).looks_at
     array([[ 0,  1,  0,  2, -1]])
     """
@@ -47,6 +49,8 @@ def retrieval(task: LetterTask, tokens: Tokens) -> Hop:
     Positions up to its own count. Where several tokens begin so, `places` says it, and the nearest is meant: a target keeps
     itself. A pair whose second letter begins no token is not defined; in the letter task that befalls fillers only.
 
+    >>> from ropescope.tasks import LetterTask
+    >>> from ropescope.tasks.functions import retrieval
     >>> task = LetterTask()
     >>> task.decode(retrieval(task, task.encode("c2 b1 fc gb")[None]).holds[0])
     ['c2', 'b1', 'c2', 'b1']

@@ -19,6 +19,7 @@ class LetterTask(MultihopTask):
     is one path. Fillers are uniform over the letters off the path, on both sides and with repetition, and over the
     digits; extra targets in front are drawn like those in the window. A filler may point nowhere.
 
+    >>> from ropescope.tasks import LetterTask
     >>> task = LetterTask(alphabet=9)
     >>> ids = task.encode("c2 b1 a3 fa ec de hf gd ig")
     >>> print(task.render(ids, task.solve(ids).path[0]))

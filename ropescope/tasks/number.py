@@ -22,6 +22,7 @@ class NumberTask(MultihopTask):
     Fillers: letters are uniform over all letters (extra ones in front too); an integer points uniformly to any earlier
     position of the two windows, never to an extra target, so that integers look the same at every length.
 
+    >>> from ropescope.tasks import NumberTask
     >>> task = NumberTask()
     >>> ids = task.encode("b a 2 2 1 4")
     >>> print(task.render(ids, task.solve(ids).path[0]))

@@ -2,9 +2,6 @@
 
 A prompt knows which of its tokens may change places: its blocks, which are exactly its sentences, items or lines. The
 tokenizer is handed in: any fast one of `transformers`, which is not imported here.
-
->>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
->>> prompts = binding_prompts(tokenizer, 12, pairs=24)
 """
 
 from __future__ import annotations
@@ -320,11 +317,16 @@ def _json(path: Path) -> Any:
 
 
 def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
-    """Prompts of token ids: each a list of ids, whose tokens all may change places but the last, the query.
+    """Prompts of token ids, as they may stand in a JSON file.
 
-    Or each {"ids": [...], "blocks": [[start, stop], ...]}, with the half-open ranges that may change places.
+    entries  each a list of ids, whose tokens all may change places but the last, the query; or {"ids": [...], "blocks":
+             [[start, stop], ...]}, with the half-open ranges that may change places
+    name     what to call them when they are refused
 
-    >>> id_prompts([[5, 3, 8, 1], {"ids": [0, 5, 3, 8, 1], "blocks": [[1, 3], [3, 4]]}])[1].blocks
+    Raises ValueError if an entry has fewer than three ids, or its blocks are not two or more ranges in order before the query.
+
+    >>> import ropescope as rs
+    >>> rs.id_prompts([[5, 3, 8, 1], {"ids": [0, 5, 3, 8, 1], "blocks": [[1, 3], [3, 4]]}])[1].blocks
     ((1, 3), (3, 4))
     """
     if not isinstance(entries, list) or not entries:

@@ -61,20 +61,25 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
     heads    (layer, head) of those whose scores go to loggers one by one; all if they are few
     log      called with {name: number} and the step at each look
     writer   a `SummaryWriter` of TensorBoard, or whatever has `add_scalar(name, number, step)`
+    tau      temperature of the weighting of swaps
     name     of the model, for titles
 
-    With `transformers.Trainer`, scores go to all that `report_to` names:
+    With `transformers.Trainer`, `trainer.add_callback(rs.HeadWatcher(model, prompts, out="out/watch"))` is all it takes: scores
+    go to all that `report_to` names. In a loop of one's own, tell it of every step. Weights in half precision are looked at
+    through a copy in single precision, which takes its memory.
 
-    >>> trainer.add_callback(rs.HeadWatcher(model, prompts, out="out/watch", every=100))
+    Raises RefusedError if the model cannot be opened, and ValueError if an argument is not allowed, prompts have tokens that
+    the model does not know, or the folder holds another run. Once training goes on, what fails is a warning.
 
-    In a loop of one's own:
-
-    >>> with rs.HeadWatcher(model, prompts, out="out/watch") as watcher:
-    >>>     for step in range(1, 1001):
-    >>>         ...
-    >>>         watcher.step(step, loss=loss)
-
-    Weights in half precision are looked at through a copy in single precision, which takes its memory.
+    >>> import tempfile, torch, ropescope as rs
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    >>> model, prompts = LlamaForCausalLM(LlamaConfig(**sizes)), [torch.randint(64, (12,)) for _ in range(4)]
+    >>> with rs.HeadWatcher(model, prompts, out=tempfile.mkdtemp() + "/watch", every=5) as watcher:
+    ...     for step in range(1, 11):  # train a step, then
+    ...         row = watcher.step(step, loss=1 / step)
+    >>> row["positional"].shape  # of the last look: layer, head
+    (2, 4)
     """
 
     def __init__(
