@@ -168,7 +168,7 @@ def claim(folder: Path, config: Mapping[str, Any], holds: str, other: str) -> No
     """
     own, text = folder / "config.json", json.dumps(config, indent=2) + "\n"
     if own.exists():
-        if own.read_text() != text:
+        if own.read_bytes() != text.encode():
             raise ValueError(f"{folder} holds {other}: choose another folder for --out")
     elif any(not entry.name.startswith(".") for entry in folder.glob("*")):
         raise ValueError(f"{folder} holds other files but no {holds}: choose another folder for --out")
@@ -200,7 +200,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         arrays = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        expected = header.get("__metadata__", {}).get("sha256")
+        about = header.get("__metadata__")
+        expected = None if about is None else about["sha256"]
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error})") from None
     if expected is not None and expected != _arrays_hash(arrays):
@@ -305,7 +306,19 @@ def read_trajectory(folder: Path) -> Trajectory:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
     except ValueError as error:
         raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
+    _require_history(folder, config, arrays)
     return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)
+
+
+def _require_history(folder: Path, config: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse what no training run has written, whatever is in its files."""
+    known = isinstance(config, dict) and isinstance(config.get("task"), str) and type(config.get("seed")) is int
+    steps = arrays.get("step", np.zeros(0))
+    rows = len(steps) if steps.ndim == 1 and steps.dtype.kind == "i" and (np.diff(steps) > 0).all() else 0
+    if not known or not rows or any(len(values) != rows if values.ndim else True for values in arrays.values()):
+        raise ValueError(
+            f"{folder} holds a damaged training run (it lacks a task, a seed or steps): copy it anew or train again"
+        )
 
 
 def read_profile(path: Path) -> xr.Dataset:
@@ -316,7 +329,7 @@ def read_profile(path: Path) -> xr.Dataset:
         scores = xr.load_dataset(path, engine="scipy")
         names = [str(name) for name in scores.data_vars if str(name).startswith("plane_")]
         return scores.assign({name: scores[name].broadcast_like(scores["input"]) for name in names})
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+    except Exception as error:  # what is in a damaged file can go wrong anywhere
         raise ValueError(f"{path} holds no profile that can be read ({error}): copy it anew or profile again") from None
 
 
@@ -375,12 +388,15 @@ def read_run(folder: Path) -> Run:
     """A run folder; a ValueError in one sentence if it is damaged or its files are not those of its summary."""
     path = folder / "summary.json"
     if not path.exists():  # a training run that has not ended
-        return Run(folder, {"command": "train", "config": _json(folder / "config.json"), "results": {}, "sha256": {}})
+        config = read_sealed(folder / "config.json")
+        return Run(folder, {"command": "train", "config": config, "results": {}, "sha256": {}})
     summary = read_sealed(path)
     kinds = {"command": str, "config": dict, "results": dict, "sha256": dict}
     if any(not isinstance(summary.get(key), kind) for key, kind in kinds.items()):
         raise ValueError(f"{path} is no summary of a run of ropescope: give folders that its commands have written")
     for name, expected in summary["sha256"].items():
+        if ".." in Path(name).parts or Path(name).is_absolute() or "\0" in name:
+            raise ValueError(f"{path} names a file outside of its folder ({name}): it is no summary of a run of ropescope")
         if (folder / name).is_file() and sha256(folder / name) != expected:
             raise ValueError(
                 f"{folder / name} is not the file its summary was written with (their hashes differ): "
