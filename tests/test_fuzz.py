@@ -67,16 +67,14 @@ def outcome(arguments: list[str], root: Path) -> tuple[int, str]:
     before, said, code = touched(root), io.StringIO(), 0
     here, argv, home = Path.cwd(), sys.argv, os.environ.get("HOME", "")
     least, most = resource.getrlimit(resource.RLIMIT_DATA)
-    used = int(
-        next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData")).split()[1]
-    )
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     clock = signal.signal(signal.SIGALRM, too_slow)
     try:
         os.chdir(root / "cwd")
         os.environ["HOME"] = str(root / "home")
         sys.argv = ["ropescope", *arguments]
         signal.alarm(SECONDS)
-        resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + MEMORY, most))
+        resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, most))
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             cli.main()
     except SystemExit as leaving:

@@ -63,7 +63,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         try:
             if path.exists():
                 _require_fitting(transformers, path, where, options)
-            opened: tuple[Any, dict[str, Any]] = transformers.AutoModelForCausalLM.from_pretrained(
+            opened: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 where, dtype=getattr(torch, dtype), output_loading_info=True, **options
             )
             model, found = opened
