@@ -275,9 +275,10 @@ def test_too_many_open_files(tmp_path):
     assert (tmp_path / "a").read_text() == "first"
 
 
-@pytest.mark.parametrize(
-    ("out", "why"), [("/proc/nowhere", "No such file"), ("/dev/null/x", "Not a"), ("x" * 300, "File name too long")]
-)
+NO_PLACES = {"/proc/nowhere": "No such file", "/dev/null/x": "Not a directory", "x" * 300: "File name too long"}
+
+
+@pytest.mark.parametrize(("out", "why"), NO_PLACES.items(), ids=NO_PLACES.values())
 def test_folders_that_cannot_be_written_to(out, why, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, line = said(["theory", "--out", out], monkeypatch, capsys)

@@ -5,6 +5,8 @@ Hashes of summaries are set right afterwards where the change should be seen by 
 
     pytest tests/test_fuzz.py --no-shape-checks                                # as in the suite
     pytest tests/test_fuzz.py --no-shape-checks --hypothesis-profile=long      # for as long as it takes
+
+With ROPESCOPE_FUZZ=FOLDER it is counted there what came out.
 """
 
 import contextlib
@@ -26,7 +28,7 @@ import pytest
 from hypothesis import HealthCheck, currently_in_test_context, event, given, note, settings
 from hypothesis import strategies as st
 
-from ropescope import cli
+from ropescope import cli, runs
 
 RESULTS = Path(__file__).parents[1] / "results"
 NOWHERE = "/proc/nowhere"
@@ -90,10 +92,28 @@ def outcome(arguments: list[str], root: Path) -> tuple[int, str]:
     return code, said.getvalue()
 
 
+COUNTS: dict[str, dict[str, int]] = {}
+
+
+@pytest.fixture(autouse=True)
+def counted(request):
+    """After each test, what came out of its examples."""
+    yield
+    if folder := os.environ.get("ROPESCOPE_FUZZ"):
+        rows = {"examples": sum(map(sum_of, COUNTS.values())), "refused": sum(sum_of(row, "0") for row in COUNTS.values())}
+        runs.write_summary(Path(folder), "fuzz", {"examples": settings.default.max_examples}, COUNTS | {"all": rows})
+
+
+def sum_of(row: dict[str, int], but: str = "") -> int:
+    return sum(count for code, count in row.items() if code != but)
+
+
 def check(code: int, said: str) -> None:
     if currently_in_test_context():
         note(said)
         event(f"code {code}")
+        row = COUNTS.setdefault(os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split()[0].removeprefix("test_"), {})
+        row[str(code)] = row.get(str(code), 0) + 1
     assert code in (0, 1, 2), said
     assert "Traceback" not in said
     if code:
