@@ -456,6 +456,24 @@ def test_gguf(tmp_path, gguf_file, data):
     profile(file, tmp_path)
 
 
+def test_a_count_that_no_file_can_hold(tmp_path):
+    """The usual reader would go on for as long as it says."""
+    import gguf  # noqa: PLC0415
+
+    path = tmp_path / "in.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_array("some.numbers", [1, 2, 3])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    whole = path.read_bytes()
+    at = whole.index(b"some.numbers") + len("some.numbers") + 8
+    path.write_bytes(whole[:at] + struct.pack("<Q", 1 << 40) + whole[at + 8 :])
+    code, said = profile(path, tmp_path)
+    assert code == 2
+    assert "tells of 1,099,511,627,776 entries, more than the file can hold" in said
+
+
 # Prompts
 
 ODD = ["\x00", "\u202e", "\x1b[31m", "\r\n", "\u2028", "\t", "a b\nc d\n", "\n\n", "🜚", "e\u0301", "\x85", " " * 50, "x" * 3000]
