@@ -17,8 +17,8 @@ from torch import nn
 
 from .headers import check_gguf, count_safetensors
 
-SLACK = 1 << 28
-"""Numbers that a model may have beside those in its file, such as tables of angles."""
+PACKED, SLACK = 16, 1 << 28
+"""Numbers that a model may have for each in its file, where several are packed into one, and beside, such as tables of angles."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,16 @@ def _require_fitting(transformers: Any, path: Path, where: str, options: dict[st
     tensors, numbers = count_safetensors(path)
     if not tensors:
         return  # other kinds of files: that is for transformers to say
-    config = transformers.AutoConfig.from_pretrained(where, **options).get_text_config()
-    layers = getattr(config, "num_hidden_layers", 0)
-    if not isinstance(layers, int) or layers > tensors:
-        raise ValueError(f"its settings ask for {layers!r} layers, but its weights are {tensors} tensors")
+    config = transformers.AutoConfig.from_pretrained(where, **options)
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > tensors:
+        raise ValueError(f"its settings ask for {layers} layers, but its weights are {tensors} tensors")
     if options.get("trust_remote_code"):
         return
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
     asked = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-    if asked > 2 * numbers + SLACK:
+    if asked > PACKED * numbers + SLACK:
         raise ValueError(f"its settings ask for {asked:,} numbers, but its weights are {numbers:,}")
 
 
