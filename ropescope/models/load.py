@@ -18,7 +18,7 @@ from torch import nn
 from .headers import check_gguf, count_safetensors
 
 PACKED, SLACK = 16, 1 << 28
-"""Numbers that a model may have for each in its file, where several are packed into one, and beside, such as tables of angles."""
+"""Numbers that a model may have for each in its file, where several may be packed into one, and beside: tables of angles."""
 
 
 @dataclass(frozen=True)
