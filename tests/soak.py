@@ -25,6 +25,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
@@ -216,14 +219,14 @@ def readable(path: Path) -> bool:
         if path.suffix == ".json":
             runs.read_sealed(path) if data.startswith(b"{") else json.loads(data)
         elif path.suffix == ".safetensors":
-            runs.read_arrays(path)
+            load(data) if path.name == "model.safetensors" else runs.read_arrays(path)
         elif path.suffix == ".nc":
             runs.read_profile(path)
         elif path.suffix == ".png":
             return data.endswith(b"IEND\xaeB`\x82")
         elif path.suffix in (".html", ".svg"):
             return data.rstrip().endswith((b"</html>", b"</svg>"))
-    except ValueError:
+    except (ValueError, SafetensorError):
         return False
     return True
 
