@@ -239,7 +239,7 @@ RUNS = {
 }
 
 
-@at_most(90)
+@at_most(30)
 @given(st.data())
 def test_run_folders(tmp_path, data):
     name = data.draw(st.sampled_from(sorted(RUNS)))
@@ -255,7 +255,7 @@ def test_run_folders(tmp_path, data):
     outcome(["report", str(folder), "--out", str(tmp_path / "out" / "page.html")], tmp_path)
 
 
-@at_most(20)
+@at_most(8)
 @given(st.data())
 def test_playgrounds(tmp_path, data):
     folder = small_run("profile-stories15M", tmp_path)
@@ -267,7 +267,7 @@ def test_playgrounds(tmp_path, data):
     outcome(["report", str(folder), "--out", str(tmp_path / "out" / "page.html")], tmp_path)
 
 
-@at_most(30)
+@at_most(20)
 @given(st.data())
 def test_training_runs_for_dynamics(tmp_path, data):
     folder = small_run("number-0", tmp_path)
@@ -294,7 +294,7 @@ def trained(tmp_path_factory) -> Path:
     return root / "out"
 
 
-@at_most(40)
+@at_most(20)
 @given(st.data())
 def test_training_that_is_resumed(tmp_path, trained, data):
     """Of a changed checkpoint nothing is used: the run ends in the same weights or is refused."""
@@ -312,7 +312,7 @@ def test_training_that_is_resumed(tmp_path, trained, data):
         assert str(tmp_path / "out") in said
 
 
-@at_most(60)
+@at_most(30)
 @given(change=st.sampled_from(TINY), value=anything)
 def test_recipes(tmp_path, change, value):
     """Small enough to be refused, or they would be trained."""
@@ -362,7 +362,7 @@ def test_the_model_itself_is_opened(tmp_path, model):
     assert f"--out {NOWHERE} cannot be written to" in said
 
 
-@at_most(80)
+@at_most(40)
 @given(st.data())
 def test_settings_of_models(tmp_path, model, data):
     folder = copied(model, tmp_path)
@@ -377,7 +377,7 @@ def with_header(weights: bytes, header: object) -> bytes:
     return struct.pack("<Q", len(text)) + text + weights[8 + size :]
 
 
-@at_most(100)
+@at_most(50)
 @given(st.data())
 def test_safetensors(tmp_path, model, data):
     folder = copied(model, tmp_path)
@@ -391,7 +391,7 @@ def test_safetensors(tmp_path, model, data):
     profile(folder, tmp_path)
 
 
-@at_most(60)
+@at_most(40)
 @given(st.data())
 def test_models_of_our_own(tmp_path, trained, data):
     folder = copied(trained / "model", tmp_path)
@@ -447,7 +447,7 @@ def test_the_gguf_file_itself_is_opened(tmp_path, gguf_file):
     assert "has no tokenizer beside it" in said
 
 
-@at_most(80)
+@at_most(50)
 @given(st.data())
 def test_gguf(tmp_path, gguf_file, data):
     whole = gguf_file.read_bytes()
@@ -479,7 +479,7 @@ def test_a_count_that_no_file_can_hold(tmp_path):
 ODD = ["\x00", "\u202e", "\x1b[31m", "\r\n", "\u2028", "\t", "a b\nc d\n", "\n\n", "🜚", "e\u0301", "\x85", " " * 50, "x" * 3000]
 
 
-@at_most(60)
+@at_most(30)
 @given(st.data())
 def test_prompt_files(tmp_path, model, data):
     path = tmp_path / "prompts.txt"
