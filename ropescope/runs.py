@@ -304,7 +304,7 @@ def read_trajectory(folder: Path) -> Trajectory:
         arrays = read_arrays(folder / "history.safetensors")
     except OSError as error:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
     _require_history(folder, config, arrays)
     return Trajectory(folder.name, config["task"], config["seed"], arrays.pop("step"), arrays)

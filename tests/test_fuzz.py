@@ -312,6 +312,60 @@ def test_training_that_is_resumed(tmp_path, trained, data):
         assert str(tmp_path / "out") in said
 
 
+NOTED = {"arguments": ["theory", "--inputs", "20000", "--draws", "1000"], "made_from": {}, "seconds": 3.5}
+    "arguments": ["theory", "--inputs", "20000", "--draws", "1000"],
+    "made_from": {},
+    "seconds": 3.5,
+    "processor_seconds": 2,
+}
+
+
+@at_most(30)
+@given(st.data())
+def test_notes_of_reproduce(tmp_path, data):
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    (tmp_path / "out" / "steps").mkdir(parents=True)
+    shutil.copytree(RESULTS / "bench", tmp_path / "out" / "theory")
+    (tmp_path / "out" / "steps" / "theory.json").write_bytes(data.draw(changed_text(NOTED)))
+    outcome(["reproduce", "--list", "--out", str(tmp_path / "out")], tmp_path)
+
+
+@at_most(60)
+@given(st.data())
+def test_kept_units(tmp_path, data):
+    """Whatever has become of a file of arrays, the arrays are those that were kept."""
+    right = {"x": np.arange(7.0), "y": np.array([[1, 2]])}
+    path = tmp_path / "00000.safetensors"
+    path.write_bytes(data.draw(changed_bytes(runs.packed_arrays(right))))
+    with contextlib.redirect_stderr(io.StringIO()):
+        found = runs.kept_arrays(path, lambda: right)
+    check(0, "")
+    assert found.keys() == right.keys()
+    assert all(np.array_equal(found[name], right[name]) for name in right)
+
+
+@at_most(60)
+@given(st.data())
+def test_journals(tmp_path, data):
+    """No answer is read that was not given."""
+    from ropescope.experiments.llm import Answer, Journal  # noqa: PLC0415
+    from ropescope.tasks.chat import Question  # noqa: PLC0415
+
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with Journal(tmp_path, {"model": "nobody"}) as journal:
+        for number in range(4):
+            journal.add(Question("letter", 12, 1, number, f"question {number}", "b"), Answer(f"answer {number}", 10, 2))
+    path = tmp_path / data.draw(st.sampled_from(["config.json", "answers.jsonl"]))
+    path.write_bytes(data.draw(changed_bytes(path.read_bytes())))
+    try:
+        with Journal(tmp_path, {"model": "nobody"}) as again:
+            assert again.answers.items() <= journal.answers.items()
+        check(0, "")
+    except ValueError as error:
+        check(2, f"ropescope: {error}")
+
+
 @at_most(30)
 @given(change=st.sampled_from(TINY), value=anything)
 def test_recipes(tmp_path, change, value):

@@ -193,7 +193,7 @@ def _checked(line: bytes) -> dict[str, Any] | None:
     try:
         row: dict[str, Any] = json.loads(line)
         found = row.pop("sha256")
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, RecursionError):
         return None
     whole = line.endswith(b"\n") and found == text_hash(json.dumps(row, ensure_ascii=False))
     return row if whole else None
