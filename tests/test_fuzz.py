@@ -313,11 +313,6 @@ def test_training_that_is_resumed(tmp_path, trained, data):
 
 
 NOTED = {"arguments": ["theory", "--inputs", "20000", "--draws", "1000"], "made_from": {}, "seconds": 3.5}
-    "arguments": ["theory", "--inputs", "20000", "--draws", "1000"],
-    "made_from": {},
-    "seconds": 3.5,
-    "processor_seconds": 2,
-}
 
 
 @at_most(30)
