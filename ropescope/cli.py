@@ -119,30 +119,27 @@ def _refused(error: OSError) -> str:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Ctrl-C while parts are being loaded ends the process at once; SIGTERM leaves no half-written file behind."""
+    """Ctrl-C and SIGTERM end a command in order, so that nothing half-written is left; while parts are loaded, at once."""
     import signal
     import threading
 
-    from .__main__ import leave
+    from .__main__ import ENDS, leave
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         at = frame
         while at is not None:
             if at.f_code.co_filename.startswith("<frozen importlib"):
                 leave(number, frame)
             at = at.f_back
-        raise KeyboardInterrupt
-
-    def terminated(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         signal.signal(number, signal.SIG_DFL)  # a second one does not wait
         raise SystemExit(143)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, interrupted)
-    signal.signal(signal.SIGTERM, terminated)
+    before = {number: signal.signal(number, end) for number in ENDS}
     try:
         yield
     finally:

@@ -300,7 +300,20 @@ def engine_rows() -> list[str]:
     ]
 
 
+def soak_rows() -> list[str]:
+    keys = ("points", "at_writes", "inside_writes", "cold", "runs", "files", "lost", "corrupt", "different", "left_over")
+    return [f"| {name} | {' | '.join(str(row[key]) for key in keys)} |" for name, row in results("soak").items()]
+
+
+def fuzz_rows() -> list[str]:
+    rows = {name: row for name, row in results("fuzz").items() if name != "all"}
+    codes = {name: (sum(row.values()), row.get("0", 0)) for name, row in rows.items()}
+    return [f"| {name.replace('_', ' ')} | {tried} | {used} | {tried - used} |" for name, (tried, used) in codes.items()]
+
+
 TABLES = [
+    ("docs/faults.md", soak_rows, ()),
+    ("docs/faults.md", fuzz_rows, ()),
     *(
         ("docs/real-models.md", rows, ())
         for rows in (profile_rows, band_rows, sensitivity_rows, classical_rows, profile_cost_rows)

@@ -170,6 +170,16 @@ def _bench(run: Run) -> str:
     )
 
 
+def _soak(run: Run) -> str:
+    found = run.results["all"]
+    wrong = ", ".join(f"{found[key]} {key.replace('_', ' ')}" for key in ("lost", "corrupt", "different", "left_over"))
+    return f"killed {found['points']} times at random moments and resumed: of {found['files']} files {wrong}"
+
+
+def _fuzz(run: Run) -> str:
+    return f"{run.results['all']['examples']:,} damaged files: {run.results['all']['refused']:,} refused in one sentence"
+
+
 def _llm(run: Run) -> str:
     found = run.results.get("screening")
     if not found:
@@ -196,5 +206,7 @@ KINDS = {
     "llm": Kind("Chat models", _llm, llm.of_run),
     "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),
     "bench": Kind("Checks and costs", _bench, upkeep.of_bench),
+    "soak": Kind("Checks and costs", _soak, lambda _: {}),
+    "fuzz": Kind("Checks and costs", _fuzz, lambda _: {}),
 }
 """Commands, in the order in which their runs stand on a page."""
