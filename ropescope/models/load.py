@@ -84,16 +84,11 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
                 raise ValueError(f"{len(lost)} of its weights are not in the file, first {lost[0]}")
         except Exception as error:  # any of many libraries may fail on what is in a file
             raise ValueError(f"{source} cannot be opened as a causal language model: {_first_sentence(error)}") from None
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        except Exception:  # models trained on token ids have none
-            tokenizer = None
-        if tokenizer is not None and not tokenizer("a", add_special_tokens=False)["input_ids"]:
-            tokenizer = None  # made up for a folder without one: it knows no token
+        tokenizer = _tokenizer(transformers, where, options)
     require_finite(model, source)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)
-    vocabulary: int = model.get_input_embeddings().weight.shape[0]  # type: ignore[index, assignment]
+    vocabulary: int = model.get_input_embeddings().weight.shape[0]
     about = {
         "source": path.name if path.exists() else source,
         "family": model.config.model_type,
@@ -104,6 +99,15 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         "weights": _hashes(path),
     }
     return Loaded(model.eval(), tokenizer, context, vocabulary, about)
+
+
+def _tokenizer(transformers: Any, where: str, options: dict[str, Any]) -> Any:
+    """None for models that were trained on token ids, and for what is made up for a folder without one: it knows no token."""
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(where, **options)
+        return found if found("a", add_special_tokens=False)["input_ids"] else None
+    except Exception:  # any of many libraries may fail on what is in a file
+        return None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Any
 from .. import runs
 from ..engine import HERE, Engine, spread
 from .trainer import Recipe, check_folder, train
-from .watcher import Row
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Sharing:
     snapshots: bool
     mark: Path | None = None
     token: str = ""
-    on_step: Callable[[int, float, Row | None], None] | None = None
+    on_step: Callable[[int, float, runs.Row | None], None] | None = None
 
 
 def train_seeds(
@@ -35,7 +34,7 @@ def train_seeds(
     resume: bool = False,
     snapshots: bool = False,
     engine: Engine = HERE,
-    on_step: Callable[[int, float, Row | None], None] | None = None,
+    on_step: Callable[[int, float, runs.Row | None], None] | None = None,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folders of runs and the results of each, as they come; with `resume` those that have ended are not touched.
 
