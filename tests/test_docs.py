@@ -315,6 +315,31 @@ def llm_rows() -> list[str]:
     return [*rows, f"right on {right} of {asked} lists of 12 and 16 letters, where a guess would be right on {asked / 26:.0f},"]
 
 
+def watched_rows() -> list[str]:
+    """The watched Llama beside GPT-J on the same task."""
+    rows = []
+    of_gptj = {name: run for name, run in results("dynamics").items() if name.startswith("letter")}
+    for name, run in (results("dynamics-letter-llama") | of_gptj).items():
+        pure, learned = run["purity"]["0.1"], ", ".join(map(str, run["learned_at"]))
+        heads = len(pure["since_positional"])
+        counts = f"{len(pure['final_positional'])} | {len(pure['final_symbolic'])} of {heads}"
+        rows.append(f"| {name} | {learned} | {counts} | {run['purity_and_accuracy']['spearman']:.2f} |")
+    llama = results("dynamics-letter-llama")["watch-letter-llama"]
+    since = zip(llama["heads"], llama["purity"]["0.1"]["since_symbolic"], strict=True)
+    pure = ", ".join(f"{head} from step {step}" for head, step in since if step is not None)
+    leaning = llama["kinds"]["last"]["symbolic"]
+    return [*rows, f"pure symbolic are {pure}. In the end {leaning} of {len(llama['heads'])} heads lean to things."]
+
+
+def watching_costs() -> list[str]:
+    found = results("bench-watch")
+    return [
+        f"A look at the {found['heads']} heads of SmolLM2 on {found['prompts']} prompts of {found['prompt_tokens']} tokens takes as "
+        f"long as {found['look_over_step']:.2f} steps of fine-tuning",
+        f"{found['look_share']:.2%} of training time at the default interval of {found['every']} steps",
+    ]
+
+
 TABLES = [
     *(
         ("docs/real-models.md", rows, ())
@@ -333,6 +358,8 @@ TABLES = [
     ("docs/control.md", control_rows, ()),
     ("docs/control.md", control_text_rows, ()),
     ("docs/llm.md", llm_rows, ()),
+    ("docs/watching.md", watched_rows, ()),
+    ("docs/watching.md", watching_costs, ()),
 ]
 
 
