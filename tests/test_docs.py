@@ -334,8 +334,8 @@ def watched_rows() -> list[str]:
 def watching_costs() -> list[str]:
     found = results("bench-watch")
     return [
-        f"A look at the {found['heads']} heads of SmolLM2 on {found['prompts']} prompts of {found['prompt_tokens']} tokens takes "
-        f"as long as {found['look_over_step']:.2f} steps of fine-tuning",
+        f"A look at the {found['heads']} heads of SmolLM2 on {found['prompts']} prompts of {found['prompt_tokens']} tokens "
+        f"takes as long as {found['look_over_step']:.2f} steps of fine-tuning",
         f"{found['look_share']:.2%} of training time at the default interval of {found['every']} steps",
     ]
 
