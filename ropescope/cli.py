@@ -1070,17 +1070,16 @@ def bench(
 
 def _bench_watch(model: str, steps: int, rounds: int, seed: int, out: Path) -> None:
     from . import runs
-    from .experiments.bench_watch import bench_watch
+    from .experiments.bench_watch import BLOCKS, bench_watch
     from .models.load import load_model
 
     loaded = load_model(model)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
     folder = _folder(out)
-    found = bench_watch(loaded, steps, rounds, seed)
-    runs.write_summary(
-        folder, "bench", {"what": "watch", "model": loaded.about, "steps": steps, "rounds": rounds, "seed": seed}, found
-    )
+    *_, found = _progress(bench_watch(loaded, steps, rounds, seed), rounds + BLOCKS + 1, "rounds")
+    config = {"what": "watch", "model": loaded.about, "steps": steps, "rounds": rounds, "seed": seed}
+    runs.write_summary(folder, "bench", config, found)
     typer.echo(
         f"a look at {found['heads']} heads takes as long as {found['look_over_step']:.2f} steps of {found['batch']} x "
         f"{found['tokens']} tokens: every {found['every']} steps, {found['look_share']:.2%} of training time "

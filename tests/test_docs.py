@@ -311,6 +311,31 @@ def fuzz_rows() -> list[str]:
     return [f"| {name.replace('_', ' ')} | {tried} | {used} | {tried - used} |" for name, (tried, used) in codes.items()]
 
 
+def watched_rows() -> list[str]:
+    """The watched Llama beside GPT-J on the same task."""
+    rows = []
+    of_gptj = {name: run for name, run in results("dynamics").items() if name.startswith("letter")}
+    for name, run in (results("dynamics-letter-llama") | of_gptj).items():
+        pure, learned = run["purity"]["0.1"], ", ".join(map(str, run["learned_at"]))
+        heads = len(pure["since_positional"])
+        counts = f"{len(pure['final_positional'])} | {len(pure['final_symbolic'])} of {heads}"
+        rows.append(f"| {name} | {learned} | {counts} | {run['purity_and_accuracy']['spearman']:.2f} |")
+    llama = results("dynamics-letter-llama")["watch-letter-llama"]
+    since = zip(llama["heads"], llama["purity"]["0.1"]["since_symbolic"], strict=True)
+    pure = ", ".join(f"{head} from step {step}" for head, step in since if step is not None)
+    leaning = llama["kinds"]["last"]["symbolic"]
+    return [*rows, f"pure symbolic are {pure}. In the end {leaning} of {len(llama['heads'])} heads lean to things."]
+
+
+def watching_costs() -> list[str]:
+    found = results("bench-watch")
+    return [
+        f"A look at the {found['heads']} heads of SmolLM2 on {found['prompts']} prompts of {found['prompt_tokens']} tokens "
+        f"takes as long as {found['look_over_step']:.2f} steps of fine-tuning",
+        f"{found['look_share']:.2%} of training time at the default interval of {found['every']} steps",
+    ]
+
+
 TABLES = [
     ("docs/faults.md", soak_rows, ()),
     ("docs/faults.md", fuzz_rows, ()),
@@ -332,6 +357,8 @@ TABLES = [
     ("docs/control.md", control_text_rows, ()),
     ("docs/llm.md", llm_rows, ()),
     ("docs/many-machines.md", engine_rows, ()),
+    ("docs/watching.md", watched_rows, ()),
+    ("docs/watching.md", watching_costs, ()),
 ]
 
 

@@ -6,9 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+import real
 import torch
+from typer.testing import CliRunner
 
 import ropescope as rs
+from ropescope.cli import app
 from ropescope.report.page import write_page
 from ropescope.runs import HistoryFolder, find_runs, read_trajectory
 from ropescope.tasks import LetterTask, split
@@ -550,3 +553,21 @@ def test_a_folder_moved_elsewhere_goes_on(tmp_path):
     watcher = HeadWatcher(model, PROMPTS, tmp_path / "b", every=1)
     watcher.step(2)
     assert HistoryFolder(tmp_path / "b", watcher.config).history.steps == [1, 2]
+
+
+def test_what_watching_costs(tmp_path):
+    out = tmp_path / "bench"
+    given = ["bench", "watch", "--model", str(real.folder("stories15M")), "--steps", "1", "--rounds", "1", "--out", str(out)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    (run,) = find_runs([out])
+    found = run.results
+    assert found["look_share"] == pytest.approx(found["look_over_step"] / found["every"])
+    assert found["look_over_step"] > 0
+    assert found["measured_share"] == pytest.approx((found["with_over_without_in_blocks"] - 1) / found["every"])
+    assert found["heads"] == 36
+    assert f"{found['look_share']:.2%} of training time" in done.output
+    assert (
+        f"watching stories15M in fine-tuning takes {found['look_share']:.1%}"
+        in write_page([out], out / "page.html").read_text()
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,20 @@ PROMPTS, PAIRS = 4, 12
 """Binding prompts that are looked at, and their sentences."""
 BATCH, TOKENS = 2, 128
 """A small step of fine-tuning: so many pieces of text, of so many tokens each."""
-BLOCKS = 4
+BLOCKS = 8
+"""Blocks of steps, half of them with a look."""
 
 
-def bench_watch(
-    loaded: Loaded, steps: int, rounds: int, seed: int = 0, on_round: Callable[[], None] | None = None
-) -> dict[str, Any]:
+def bench_watch(loaded: Loaded, steps: int, rounds: int, seed: int = 0) -> Iterator[dict[str, Any]]:
     """Seconds of steps and looks, and the share of training that looks take at the default interval, found in two ways.
+
+    Gives something after each of its `rounds` and `BLOCKS`; the last of it is the result.
 
     look_share      median look over the default interval of median steps, both timed in turn
     measured_share  blocks of steps with one look in each against blocks without, in turn, reckoned to the default interval
     """
+    if rounds < 1:
+        raise ValueError(f"--rounds must be at least 1, not {rounds}")
     model = loaded.model.train()
     prompts = binding_prompts(loaded.tokenizer, PROMPTS, PAIRS, seed)
     batches = _batches(loaded.tokenizer, max(steps, 8))
@@ -46,6 +49,7 @@ def bench_watch(
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
+        loss.item()  # waits until it is done
         return time.perf_counter() - started
 
     with tempfile.TemporaryDirectory() as folder:
@@ -63,10 +67,9 @@ def bench_watch(
         for _ in range(rounds):
             took["step"] += [step(), step()]
             took["look"].append(look())
-            if on_round is not None:
-                on_round()
+            yield {}
         blocks: dict[bool, list[float]] = {True: [], False: []}
-        for number in range(2 * BLOCKS):
+        for number in range(BLOCKS):
             with_look = number % 4 in (0, 3)  # with, without, without, with: a machine that slows down slows both
             started = time.perf_counter()
             for _ in range(steps):
@@ -74,11 +77,10 @@ def bench_watch(
             if with_look:
                 look()
             blocks[with_look].append(time.perf_counter() - started)
-            if on_round is not None:
-                on_round()
+            yield {}
     middle = {name: statistics.median(values) for name, values in took.items()}
     ratio = statistics.median(blocks[True]) / statistics.median(blocks[False])
-    return {
+    yield {
         "every": EVERY,
         "prompts": len(prompts),
         "prompt_tokens": len(prompts[0]),

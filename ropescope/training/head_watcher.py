@@ -41,7 +41,7 @@ else:
 
 MEASURES = (*SCORES, *ATTENTION)
 EVERY = 100
-"""Steps from look to look: at a small step of fine-tuning, looks then take about a hundredth of training."""
+"""Steps from look to look. A look takes less time than a step of fine-tuning, so looks take less than a hundredth of it."""
 AT_ONCE = 4096
 """Tokens of prompts that go through the model together."""
 FEW_HEADS = 16
