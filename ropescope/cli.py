@@ -978,12 +978,12 @@ def _bench_ray(model: str, pairs: int, count: int, nodes: int, seed: int, out: P
     config = {"what": "ray", "model": loaded.about, "pairs": pairs, "count": count, "nodes": nodes, "seed": seed}
     runs.write_summary(folder, "bench", config, results)
     _table(
-        ["work", "units", "speed-up", "while a node is lost", "units begun again", "files, all the same"],
+        ["work", "units", "speed-up", "at first", "while a node is lost", "units begun again", "files, all the same"],
         [
             [
                 name,
                 str(row["units"]),
-                *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_with_node_lost")),
+                *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_at_first", "speed_up_with_node_lost")),
                 str(row["units_begun_again"]),
                 f"{row['files']}, {'yes' if row['same_bytes'] else 'NO'}",
             ]
