@@ -144,12 +144,10 @@ def train(
         numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
         for number in numbers:
             _checked_seed(number)
-        folders = (
-            [out or Path("out") / f"{task}-{seed}"]
-            if seeds is None
-            else [(out or Path("out")) / f"{task}-{n}" for n in numbers]
-        )
-        recipes = {folder: trainer.recipe(task, preset, n, change or []) for folder, n in zip(folders, numbers, strict=True)}
+        folders = {n: (out or Path("out")) / f"{task}-{n}" for n in numbers}
+        if seeds is None and out is not None:
+            folders = {seed: out}
+        recipes = {folder: trainer.recipe(task, preset, n, change or []) for n, folder in folders.items()}
         _train_seeds(recipes, resume, snapshots, engine, address)
         return
     recipe = trainer.recipe(task, preset, seed, change or [])
@@ -863,7 +861,9 @@ def bench(
     model: Annotated[
         str | None, typer.Option(help="For profile, ray: hub id, folder or GGUF file of a language model.")
     ] = None,
-    pairs: Annotated[str, typer.Option(help="For profile: sentences of the binding prompts.")] = "24,240,256",
+    pairs: Annotated[
+        str, typer.Option(help="For profile: sentences of the binding prompts; ray takes the first.")
+    ] = "24,240,256",
     tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
     rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
     batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
