@@ -242,12 +242,10 @@ def train(
         numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
         for number in numbers:
             _checked_seed(number)
-        folders = (
-            [out or Path("out") / f"{task}-{seed}"]
-            if seeds is None
-            else [(out or Path("out")) / f"{task}-{n}" for n in numbers]
-        )
-        recipes = {folder: trainer.recipe(task, preset, n, change or []) for folder, n in zip(folders, numbers, strict=True)}
+        folders = {n: (out or Path("out")) / f"{task}-{n}" for n in numbers}
+        if seeds is None and out is not None:
+            folders = {seed: out}
+        recipes = {folder: trainer.recipe(task, preset, n, change or []) for n, folder in folders.items()}
         _train_seeds(recipes, resume, snapshots, engine, address)
         return
     recipe = trainer.recipe(task, preset, seed, change or [])
@@ -1010,7 +1008,9 @@ def bench(
     model: Annotated[
         str | None, typer.Option(help="For profile, watch and ray: hub id, folder or GGUF file of a language model.")
     ] = None,
-    pairs: Annotated[str, typer.Option(help="For profile: sentences of the binding prompts.")] = "24,240,256",
+    pairs: Annotated[
+        str, typer.Option(help="For profile: sentences of the binding prompts; ray takes the first.")
+    ] = "24,240,256",
     tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
     rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
     batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
@@ -1147,12 +1147,12 @@ def _bench_ray(model: str, pairs: int, count: int, nodes: int, seed: int, out: P
     config = {"what": "ray", "model": loaded.about, "pairs": pairs, "count": count, "nodes": nodes, "seed": seed}
     runs.write_summary(folder, "bench", config, results)
     _table(
-        ["work", "units", "speed-up", "while a node is lost", "units begun again", "files, all the same"],
+        ["work", "units", "speed-up", "at first", "while a node is lost", "units begun again", "files, all the same"],
         [
             [
                 name,
                 str(row["units"]),
-                *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_with_node_lost")),
+                *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_at_first", "speed_up_with_node_lost")),
                 str(row["units_begun_again"]),
                 f"{row['files']}, {'yes' if row['same_bytes'] else 'NO'}",
             ]

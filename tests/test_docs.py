@@ -294,7 +294,8 @@ def llm_rows() -> list[str]:
 
 def engine_rows() -> list[str]:
     return [
-        f"| {name} | {row['units']} | {row['speed_up']:.2f}x | {row['speed_up_with_node_lost']:.2f}x | "
+        f"| {name} | {row['units']} | {row['speed_up']:.2f}x | {row['speed_up_at_first']:.2f}x | "
+        f"{row['speed_up_with_node_lost']:.2f}x | "
         f"{row['units_begun_again']} | {row['files']}, {'all the same' if row['same_bytes'] else 'NOT the same'} |"
         for name, row in results("bench-ray").items()
     ]

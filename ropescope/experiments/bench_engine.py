@@ -146,11 +146,15 @@ def canonical_job(settings: canonical.Settings, seed: int) -> Job:
 
 
 def bench_engine(job: Job, cluster: Loopback, folder: Path) -> dict[str, Any]:
-    """The job here, on the cluster, and on the cluster while its last node is lost: how long, and are all files the same."""
+    """The job here, on the cluster, and on the cluster while its last node is lost: how long, and are all files the same.
+
+    On the cluster twice: at first its workers have to start and open the model.
+    """
     lost: list[int] = []
     engine = Engine("ray", cluster.address, lost.append)
     took = {
         "here": _timed(job, folder / "here", HERE),
+        "cluster at first": _timed(job, folder / "cluster at first", engine),
         "cluster": _timed(job, folder / "cluster", engine),
         "node lost": _timed(job, folder / "node lost", engine, partial(cluster.kill, len(cluster.nodes) - 1)),
     }
@@ -159,6 +163,7 @@ def bench_engine(job: Job, cluster: Loopback, folder: Path) -> dict[str, Any]:
         "units": job.units,
         "seconds": {way: round(seconds, 1) for way, seconds in took.items()},
         "speed_up": took["here"] / took["cluster"],
+        "speed_up_at_first": took["here"] / took["cluster at first"],
         "speed_up_with_node_lost": took["here"] / took["node lost"],
         "units_begun_again": len(lost),
         "files": len(files["here"]),
