@@ -115,7 +115,12 @@ def commands(text: str) -> list[str]:
 
 
 SHELL = [(block, line) for block in BLOCKS if block.language == "sh" for line in commands(block.code)]
-HELP = [(block, line) for block in BLOCKS if block.page == "commands.md" for line in re.findall(r"Example:\s+(.*)", block.code)]
+HELP = [
+    (block, re.sub(r"\s{2,}\(.*", "", line))  # what it is for stands behind it in brackets
+    for block in BLOCKS
+    if block.page == "commands.md"
+    for line in re.findall(r"Example:\s+(.*)", block.code)
+]
 
 
 def parsed(arguments: list[str]) -> None:
