@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 ROPESCOPE_WEIGHTS ?= weights
 export ROPESCOPE_WEIGHTS
 
-.PHONY: demo test lint weights browser bench reference clean
+.PHONY: demo test lint weights browser bench reference soak clean
 
 # Heads are scored anew, hand-made and bundled ones; the page shows the recorded runs beside what both papers say.
 demo: $(VENV)/.installed
@@ -16,9 +16,12 @@ demo: $(VENV)/.installed
 	$(BIN)/ropescope report results --out out/demo/index.html && \
 	echo "$$(( $$(date +%s) - start )) seconds after installation: look at out/demo/index.html"
 
+# These meet bad input on purpose, or what users meet: without the checks of shapes.
+UNCHECKED = tests/test_bad_input.py tests/test_docs_code.py tests/test_fuzz.py
+
 test: lint weights browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/test_bad_input.py --ignore=tests/test_docs_code.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_bad_input.py tests/test_docs_code.py --no-shape-checks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(UNCHECKED:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(UNCHECKED) --no-shape-checks
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
@@ -51,6 +54,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 $(VENV)/.tested: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
 	touch $@
+
+# 200 kills at random moments, each resumed, and the results compared with undisturbed ones.
+soak: $(VENV)/.tested
+	$(BIN)/python -m tests.soak --points 200 --out out/soak
 
 clean:
 	rm -rf $(VENV) out

@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
         logging_steps=options.every,
         save_strategy="no",
         report_to="tensorboard",
+        dataloader_pin_memory=torch.cuda.is_available(),
         seed=options.seed,
     )
     trainer = Trainer(model, settings, train_dataset=[{"input_ids": piece, "labels": piece} for piece in pieces])

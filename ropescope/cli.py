@@ -119,30 +119,27 @@ def _refused(error: OSError) -> str:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Ctrl-C while parts are being loaded ends the process at once; SIGTERM leaves no half-written file behind."""
+    """Ctrl-C and SIGTERM end a command in order, so that nothing half-written is left; while parts are loaded, at once."""
     import signal
     import threading
 
-    from .__main__ import leave
+    from .__main__ import ENDS, leave
 
-    def interrupted(number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         at = frame
         while at is not None:
             if at.f_code.co_filename.startswith("<frozen importlib"):
                 leave(number, frame)
             at = at.f_back
-        raise KeyboardInterrupt
-
-    def terminated(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         signal.signal(number, signal.SIG_DFL)  # a second one does not wait
         raise SystemExit(143)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, interrupted)
-    signal.signal(signal.SIGTERM, terminated)
+    before = {number: signal.signal(number, end) for number in ENDS}
     try:
         yield
     finally:
@@ -243,6 +240,8 @@ def train(
         if seeds is not None and seed:
             raise ValueError("give --seed or --seeds, not both")
         numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
+        for number in numbers:
+            _checked_seed(number)
         folders = (
             [out or Path("out") / f"{task}-{seed}"]
             if seeds is None
@@ -280,7 +279,7 @@ def _train_seeds(recipes: dict[Path, Any], resume: bool, snapshots: bool, engine
 def _engine(name: str, address: str | None) -> Any:
     from .engine import Engine
 
-    return Engine(name, address, lambda unit: typer.echo(f"lost the worker of unit {unit + 1}: it is begun again", err=True))
+    return Engine(name, address, lambda _: typer.echo("a worker was lost: what it did is begun again", err=True))
 
 
 @app.command(epilog="Example:  ropescope evaluate number")
@@ -1006,10 +1005,10 @@ def report(
 
 @app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
 def bench(
-    what: Annotated[str, typer.Argument(help="scores, training, all, or profile or watch with a --model.")] = "all",
+    what: Annotated[str, typer.Argument(help="scores, training, all, or profile, watch or ray with a --model.")] = "all",
     out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
     model: Annotated[
-        str | None, typer.Option(help="For profile and watch: hub id, folder or GGUF file of a language model.")
+        str | None, typer.Option(help="For profile, watch and ray: hub id, folder or GGUF file of a language model.")
     ] = None,
     pairs: Annotated[str, typer.Option(help="For profile: sentences of the binding prompts.")] = "24,240,256",
     tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
@@ -1018,23 +1017,29 @@ def bench(
     rounds: Annotated[int, typer.Option(help="Rounds of which the median counts.")] = 15,
     samples: Annotated[int, typer.Option(help="Sequences of each task to draw.")] = 480_000,
     steps: Annotated[int, typer.Option(help="Training steps to time; for watch, of each of eight blocks.")] = 40,
+    count: Annotated[int, typer.Option(help="For ray: prompts to profile.")] = 24,
+    nodes: Annotated[int, typer.Option(help="For ray: nodes of the cluster, all on this machine, with a CPU each.")] = 2,
     seed: Seed = 0,
 ) -> None:
     """What scores, data, training and watching cost, as ratios in one run against doing it another way."""
     from . import runs
 
     lengths = _whole_numbers("--tokens", tokens)
-    if what not in ("scores", "training", "all", "profile", "watch"):
-        raise ValueError(f"bench takes scores, training, all, profile or watch, not {what!r}")
-    if (what in ("profile", "watch")) != (model is not None):
-        raise ValueError("bench profile and bench watch need a --model, and only they take one")
+    if what not in ("scores", "training", "all", "profile", "watch", "ray"):
+        raise ValueError(f"bench takes scores, training, all, profile, watch or ray, not {what!r}")
+    if (what in ("profile", "watch", "ray")) != (model is not None):
+        raise ValueError("bench profile, bench watch and bench ray need a --model, and only they take one")
     if samples < 200 or steps < 1:
         raise ValueError(f"--samples must be at least 200 and --steps at least 1, not {samples} and {steps}")
     if model is not None and what == "watch":
         _bench_watch(model, steps, rounds, seed, out)
         return
     if model is not None:
-        _bench_profile(model, _whole_numbers("--pairs", pairs), rounds, seed, out)
+        its_pairs = _whole_numbers("--pairs", pairs)
+        if what == "ray":
+            _bench_ray(model, its_pairs[0], count, nodes, seed, out)
+        else:
+            _bench_profile(model, its_pairs, rounds, seed, out)
         return
     folder = _folder(out)
     config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
@@ -1113,6 +1118,46 @@ def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Pa
                 f"{row['faster_than_rerunning']:,.0f}x",
             ]
             for row in rows
+        ],
+    )
+
+
+def _bench_ray(model: str, pairs: int, count: int, nodes: int, seed: int, out: Path) -> None:
+    import tempfile
+
+    import torch
+
+    from . import runs
+    from .experiments import bench_engine as experiment
+    from .experiments.canonical import PRESETS
+    from .models.load import load_model
+
+    if count < 2 or nodes < 2:
+        raise ValueError(f"--count and --nodes must be at least 2, not {count} and {nodes}: one node is lost half-way")
+    torch.set_num_threads(1)  # as many as a node has CPUs
+    loaded = load_model(model)
+    if loaded.tokenizer is None:
+        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
+    jobs = [experiment.profile_job(loaded, model, count, pairs, seed), experiment.canonical_job(PRESETS["quick"], seed)]
+    folder = runs.new_folder(out)
+    results: dict[str, Any] = {}
+    with experiment.loopback(nodes) as cluster, experiment.joined(cluster), tempfile.TemporaryDirectory() as work:
+        for job in _progress(jobs, len(jobs), "jobs"):
+            results[job.name] = experiment.bench_engine(job, cluster, Path(work) / job.name)
+            cluster.add()  # in place of the one that was lost
+    config = {"what": "ray", "model": loaded.about, "pairs": pairs, "count": count, "nodes": nodes, "seed": seed}
+    runs.write_summary(folder, "bench", config, results)
+    _table(
+        ["work", "units", "speed-up", "while a node is lost", "units begun again", "files, all the same"],
+        [
+            [
+                name,
+                str(row["units"]),
+                *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_with_node_lost")),
+                str(row["units_begun_again"]),
+                f"{row['files']}, {'yes' if row['same_bytes'] else 'NO'}",
+            ]
+            for name, row in results.items()
         ],
     )
 

@@ -11,7 +11,9 @@ Models are no such thing: a worker opens its own.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -42,9 +44,14 @@ CRASHES = 5
 """How often a unit may bring down its worker on a machine that lives on; how often machines are lost is not counted."""
 STORE = 128 << 20
 """Bytes in which a cluster started for a run keeps results until they are fetched; what does not fit goes to its disk."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Ray sends nothing home, and does not warn of what it may change one day."""
-JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
+"""Ray sends nothing home, does not warn of what it may change one day, and leaves it to us to tell of errors and lost nodes."""
+JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level=40)"
 
 
 @dataclass(frozen=True)
@@ -174,18 +181,20 @@ def _judge_loss(ray: Any, error: Exception, number: int, crashes: Counter[int]) 
     if isinstance(error, kinds.NodeDiedError | kinds.ObjectLostError):
         return
     if not isinstance(error, kinds.WorkerCrashedError | kinds.OutOfMemoryError):
-        raise ValueError(f"Ray failed ({_first_line(error)}): what came before is kept, run the same command again") from None
+        raise error
     crashes[number] += 1
     if crashes[number] >= CRASHES:
         raise ValueError(
-            f"unit {number + 1} brought down its worker {CRASHES} times: it may need more memory than the machines have"
+            f"a unit of work brought down its worker {CRASHES} times: it may need more memory than the machines have"
         ) from None
 
 
 def _said(error: BaseException) -> BaseException:
     """What to raise here for an error there."""
-    if isinstance(error, ImportError):
-        return ValueError(f"a worker of the cluster lacks a package ({error}): install what this machine has on all of them")
+    missing = re.search(r"No module named '([\w.]+)'", str(error))
+    if missing or "failed to import on the worker" in str(error):
+        what = missing[1] if missing else "ropescope"
+        return ValueError(f"a worker of the cluster lacks {what}: install what this machine has on all of them")
     return error
 
 
@@ -262,7 +271,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
         if ray.is_initialized():  # by the caller, whose cluster it is then
             yield ray
             return
-        how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
             how |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE}
         else:
@@ -274,6 +283,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
             raise ValueError(f"{_cluster_name(address)} cannot be used: {_first_line(error)}") from None
         try:
             yield ray
+        except ray.exceptions.RayError as error:
+            raise ValueError(f"Ray failed ({_first_line(error)}): what came is kept; run the same command again") from None
         finally:
             ray.shutdown()
     finally:
@@ -295,6 +306,10 @@ def _require_answer(address: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{_cluster_name(address)} did not answer within {PATIENCE} seconds: is it one?") from None
+    if "InvalidAuthToken" in tried.stderr:
+        raise ValueError(
+            f"{_cluster_name(address)} has another token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as it has them"
+        )
     if tried.returncode:
         lines = [line for line in tried.stderr.splitlines() if line.strip() and not line.startswith((" ", "["))]
         raise ValueError(f"{_cluster_name(address)} cannot be joined: {(lines or ['Ray gave no reason'])[-1]}")

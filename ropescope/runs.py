@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,7 +169,7 @@ def claim(folder: Path, config: Mapping[str, Any], holds: str, other: str) -> No
     """
     own, text = folder / "config.json", json.dumps(config, indent=2) + "\n"
     if own.exists():
-        if own.read_text() != text:
+        if own.read_bytes() != text.encode():
             raise ValueError(f"{folder} holds {other}: choose another folder for --out")
     elif any(not entry.name.startswith(".") for entry in folder.glob("*")):
         raise ValueError(f"{folder} holds other files but no {holds}: choose another folder for --out")
@@ -200,7 +201,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         arrays = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        expected = header.get("__metadata__", {}).get("sha256")
+        about = header.get("__metadata__")
+        expected = None if about is None else about["sha256"]
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error})") from None
     if expected is not None and expected != _arrays_hash(arrays):
@@ -341,21 +343,36 @@ class HistoryFolder:
 
     def __init__(self, folder: Path, config: Mapping[str, Any], layers: Sequence[int] | None = None) -> None:
         self.folder, self.config = folder, dict(config)
+        self._file = folder / "history.safetensors"
         self._held = ExitStack()
         self._lock: int | None = None
+        if (other := _growing.get(folder.resolve())) is not None:  # of this process, as when a cell of a notebook is run again
+            other.release()
         self._hold()
-        claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
-        self._file = folder / "history.safetensors"
-        self.history = History(layers)
-        if self._file.exists():
-            try:
-                self.history = History.read(self._file)
-            except (ValueError, KeyError) as error:
-                raise ValueError(f"{self._file} cannot be gone on with ({error}): choose another folder") from None
+        try:
+            claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
+            self.history = self._so_far(layers)
+        except ValueError:
+            self.release()
+            raise
+        _growing[folder.resolve()] = self
+
+    def _so_far(self, layers: Sequence[int] | None) -> History:
+        if not self._file.exists():
+            return History(layers)
+        try:
+            return History.read(self._file)
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{self._file} cannot be gone on with ({error}): choose another folder") from None
 
     def _hold(self) -> None:
         if self._lock is None:
             self._lock = self._held.enter_context(locked(self.folder))
+
+    def release(self) -> None:
+        """Hold the folder no longer."""
+        self._held.close()
+        self._lock = None
 
     def drop_after(self, step: int) -> None:
         """Forget rows that are later than a step: training goes on from there."""
@@ -381,8 +398,10 @@ class HistoryFolder:
         self._hold()
         files = ["config.json", *([self._file.name] if self.history.rows else [])]
         write_summary(self.folder, str(self.config["command"]), self.config, results, files)
-        self._held.close()
-        self._lock = None
+        self.release()
+
+
+_growing: WeakValueDictionary[Path, HistoryFolder] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -446,18 +465,31 @@ def read_trajectory(folder: Path) -> Trajectory:
     try:
         config = json.loads((folder / "config.json").read_text())
         arrays = read_arrays(folder / "history.safetensors")
-        if not isinstance(config, dict):
-            raise ValueError("config.json holds no settings")
-        steps = arrays.pop("step")
-        shape = (len(steps), *arrays["positional"].shape[1:])
-        layers = arrays.pop("layer", np.arange(shape[1]))
-        if len(shape) != 3 or len(layers) != shape[1] or any(len(value) != len(steps) for value in arrays.values()):
-            raise ValueError("its arrays do not belong together")
     except OSError as error:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder} holds a damaged training run ({error}): copy it anew or train again") from None
+    steps, layers = _require_history(folder, config, arrays)
     return Trajectory(folder.name, config, steps, layers, arrays)
+
+
+def _require_history(folder: Path, config: Any, arrays: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Steps and layers, taken out of the arrays of a history; what no command has written is refused, whatever it is."""
+    said = f"{folder} holds a damaged training run ({{}}): copy it anew or train again"
+    if not isinstance(config, dict):
+        raise ValueError(said.format("config.json holds no settings"))
+    if "command" not in config and not (isinstance(config.get("task"), str) and type(config.get("seed")) is int):
+        raise ValueError(said.format("it lacks a task or a seed"))
+    steps, scores = arrays.pop("step", np.zeros(0)), arrays.get("positional", np.zeros(0))
+    if steps.ndim != 1 or not len(steps) or steps.dtype.kind != "i" or (np.diff(steps) <= 0).any():
+        raise ValueError(said.format("it lacks steps"))
+    layers = arrays.pop("layer", np.arange(scores.shape[1] if scores.ndim == 3 else 0))
+    heads = [value for value in arrays.values() if value.ndim == 3]
+    if layers.shape != scores.shape[1:2] or layers.dtype.kind != "i" or any(value.shape != scores.shape for value in heads):
+        raise ValueError(said.format("its arrays do not belong together"))
+    if any(value.ndim == 0 or len(value) != len(steps) or value.dtype.kind != "f" for value in arrays.values()):
+        raise ValueError(said.format("its arrays do not belong together"))
+    return steps, layers
 
 
 def read_profile(path: Path) -> xr.Dataset:
@@ -468,7 +500,7 @@ def read_profile(path: Path) -> xr.Dataset:
         scores = xr.load_dataset(path, engine="scipy")
         names = [str(name) for name in scores.data_vars if str(name).startswith("plane_")]
         return scores.assign({name: scores[name].broadcast_like(scores["input"]) for name in names})
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+    except Exception as error:  # what is in a damaged file can go wrong anywhere
         raise ValueError(f"{path} holds no profile that can be read ({error}): copy it anew or profile again") from None
 
 
@@ -527,14 +559,15 @@ def read_run(folder: Path) -> Run:
     """A run folder; a ValueError in one sentence if it is damaged or its files are not those of its summary."""
     path = folder / "summary.json"
     if not path.exists():  # a training run that has not ended
-        config = _json(folder / "config.json")
-        command = config.get("command", "train") if isinstance(config, dict) else "train"
-        return Run(folder, {"command": command, "config": config, "results": {}, "sha256": {}})
+        config = read_sealed(folder / "config.json")
+        return Run(folder, {"command": str(config.get("command", "train")), "config": config, "results": {}, "sha256": {}})
     summary = read_sealed(path)
     kinds = {"command": str, "config": dict, "results": dict, "sha256": dict}
     if any(not isinstance(summary.get(key), kind) for key, kind in kinds.items()):
         raise ValueError(f"{path} is no summary of a run of ropescope: give folders that its commands have written")
     for name, expected in summary["sha256"].items():
+        if ".." in Path(name).parts or Path(name).is_absolute() or "\0" in name:
+            raise ValueError(f"{path} names a file outside of its folder ({name}): it is no summary of a run of ropescope")
         if (folder / name).is_file() and sha256(folder / name) != expected:
             raise ValueError(
                 f"{folder / name} is not the file its summary was written with (their hashes differ): "

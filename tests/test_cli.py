@@ -31,7 +31,7 @@ def test_help_is_quick_and_imports_nothing_heavy(arguments):
     out = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True).stdout
     assert time.perf_counter() - start < 10  # well under a second; the limit only catches a heavy import on a busy machine
     help_text, modules = out.split("MODULES")
-    heavy = {"torch", "transformers", "numpy", "altair", "xarray", "pandas"}
+    heavy = {"torch", "transformers", "numpy", "altair", "xarray", "pandas", "ray"}
     assert not heavy & set(modules.split())
     assert "Usage: ropescope" in help_text
     if arguments[0] != "--help":
@@ -114,7 +114,7 @@ def test_bench(tmp_path):
         (["bench", "--tokens", "17,many"], "--tokens must be whole numbers"),
         (["bench", "--tokens", "2"], "tokens must be lengths of at least 3"),
         (["bench", "scores", "--batch", "0"], "batch and rounds must be at least 1"),
-        (["bench", "speed"], "bench takes scores, training, all or profile"),
+        (["bench", "speed"], "bench takes scores, training, all, profile or ray"),
         (["bench", "--samples", "1"], "--samples must be at least 200"),
         (["bench", "--out", "/dev/null/x"], "cannot be written to"),
         (["train", "word"], "task must be one of number, letter"),
@@ -123,6 +123,14 @@ def test_bench(tmp_path):
         (["train", "number", "--set", "speed=3"], "--set speed is not an entry of the recipe"),
         (["train", "number", "--set", "seed=3"], "--set seed is not an entry of the recipe: task_sizes"),
         (["train", "number", "--set", "layers=0"], "layers must be at least 1"),
+        (["train", "number", "--seeds", "0,x"], "--seeds must be whole numbers"),
+        (["train", "number", "--seeds", "0,-1"], "seed must be at least 0, not -1"),
+        (["train", "number", "--seeds", "0,1", "--seed", "2"], "give --seed or --seeds, not both"),
+        (["train", "number", "--engine", "rya"], "engine must be one of here, ray, not 'rya'"),
+        (["canonical", "--address", "auto"], "--address is that of a Ray cluster: add --engine ray"),
+        (["profile", "/dev/null", "--engine", "ray", "--address", "head"], "--address must be host:port"),
+        (["bench", "ray"], "bench profile and bench ray need a --model"),
+        (["bench", "ray", "--model", "x", "--nodes", "1"], "--count and --nodes must be at least 2, not 24 and 1"),
         (["train", "number", "--set", 'task_sizes={"hops": 99}'], "hops is 99 but stops only 8"),
         (["evaluate", "word"], "task must be one of number, letter"),
         (["evaluate", "number", "--model", "/dev/null"], "holds no model"),

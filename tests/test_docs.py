@@ -292,7 +292,28 @@ def llm_rows() -> list[str]:
     return [*rows, f"right on {right} of {asked} lists of 12 and 16 letters, where a guess would be right on {asked / 26:.0f},"]
 
 
+def engine_rows() -> list[str]:
+    return [
+        f"| {name} | {row['units']} | {row['speed_up']:.2f}x | {row['speed_up_with_node_lost']:.2f}x | "
+        f"{row['units_begun_again']} | {row['files']}, {'all the same' if row['same_bytes'] else 'NOT the same'} |"
+        for name, row in results("bench-ray").items()
+    ]
+
+
+def soak_rows() -> list[str]:
+    keys = ("points", "at_writes", "inside_writes", "cold", "runs", "files", "lost", "corrupt", "different", "left_over")
+    return [f"| {name} | {' | '.join(str(row[key]) for key in keys)} |" for name, row in results("soak").items()]
+
+
+def fuzz_rows() -> list[str]:
+    rows = {name: row for name, row in results("fuzz").items() if name != "all"}
+    codes = {name: (sum(row.values()), row.get("0", 0)) for name, row in rows.items()}
+    return [f"| {name.replace('_', ' ')} | {tried} | {used} | {tried - used} |" for name, (tried, used) in codes.items()]
+
+
 TABLES = [
+    ("docs/faults.md", soak_rows, ()),
+    ("docs/faults.md", fuzz_rows, ()),
     *(
         ("docs/real-models.md", rows, ())
         for rows in (profile_rows, band_rows, sensitivity_rows, classical_rows, profile_cost_rows)
@@ -310,6 +331,7 @@ TABLES = [
     ("docs/control.md", control_rows, ()),
     ("docs/control.md", control_text_rows, ()),
     ("docs/llm.md", llm_rows, ()),
+    ("docs/many-machines.md", engine_rows, ()),
 ]
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import engine_work
-import numpy as np
 import pytest
 import real
 from hypothesis import given
@@ -96,7 +95,7 @@ def test_a_profile_and_sweeps_are_the_same_to_the_byte_while_a_node_is_lost(clus
 
 
 RECIPE = trainer.Recipe(
-    "number", task_sizes={"hops": 2}, samples=(200, 20, 20), layers=1, width=16, mlp_width=16, steps=60, warm_up=5,
+    "number", task_sizes={"hops": 2}, samples=(200, 20, 20), layers=1, width=16, mlp_width=16, steps=400, warm_up=5,
     watch_every=20, probe=8, checkpoint_every=10,
 )  # fmt: skip
 
@@ -115,24 +114,20 @@ def test_seeds_are_trained_the_same_while_nodes_are_lost(cluster, ray_engine, tm
     here = dict(seeds.train_seeds(recipes(tmp_path / "here")))
     with pytest.raises(ValueError, match="already holds a run: add --resume"):
         next(seeds.train_seeds(recipes(tmp_path / "here")))
-    node = cluster.add()
-    for number in range(1, node):
-        cluster.kill(number)
 
     def kill():
-        while not list((tmp_path / "there").glob("*/checkpoint.safetensors")):
+        while len(list((tmp_path / "there").glob("*/checkpoint.safetensors"))) < 2:
             time.sleep(0.01)
-        cluster.kill(node)
-        cluster.add()
-        cluster.add()
+        cluster.kill(2)
 
     lost = []
     killer = threading.Thread(target=kill)
     killer.start()
     there = dict(seeds.train_seeds(recipes(tmp_path / "there"), engine=replace(ray_engine, on_lost=lost.append)))
     killer.join()
+    cluster.add()
     assert lost
-    assert [path.name for path in there] == ["number-0", "number-1"]
+    assert there.keys() == recipes(tmp_path / "there").keys()
     for name in ("number-0", "number-1"):
         assert run_files(tmp_path / "here" / name) == run_files(tmp_path / "there" / name)
         assert here[tmp_path / "here" / name]["test_accuracy"] == there[tmp_path / "there" / name]["test_accuracy"]
@@ -164,18 +159,19 @@ def test_what_is_kept_is_not_done_again(ray_engine, tmp_path):
     paths[3].write_bytes(paths[3].read_bytes()[:40])  # cut short
     again = list(kept(paths, engine_work.halve, fine | {"bad": (0, 2, 4)}, asked, ray_engine))
     assert all(map(same, first, again))
-    assert list(map(same, first, kept(paths, None, None, asked))) == [True] * 5
+    assert all(map(same, first, kept(paths, engine_work.crash, None, asked)))
 
 
-def test_a_unit_that_brings_down_its_worker_ends_the_run(ray_engine):
+def test_a_unit_that_brings_down_its_worker_ends_the_run(ray_engine, monkeypatch):
     lost = []
-    with pytest.raises(ValueError, match="unit 1 brought down its worker 5 times: it may need more memory"):
+    monkeypatch.setattr(engines, "CRASHES", 2)
+    with pytest.raises(ValueError, match="brought down its worker 2 times: it may need more memory"):
         list(spread(engine_work.crash, None, [0], replace(ray_engine, on_lost=lost.append)))
-    assert lost == [0] * 4
+    assert lost == [0]
 
 
 def test_what_workers_lack_is_one_sentence(ray_engine, monkeypatch):
-    with pytest.raises(ValueError, match="lacks a package .No module named 'something'.: install"):
+    with pytest.raises(ValueError, match="a worker of the cluster lacks something: install"):
         list(spread(engine_work.lacking, None, [0], ray_engine))
     with pytest.raises(ValueError, match="a unit takes 99 threads and no machine of the cluster has more than 1 CPUs"):
         list(spread(engine_work.halve, {}, [0], ray_engine, threads=99))
@@ -200,7 +196,7 @@ def test_workers_open_the_same_weights_or_say_so(tmp_path):
 
 def test_a_machine_that_does_not_share_the_disk_says_so(tmp_path):
     sharing = seeds.Sharing(False, tmp_path / ".shared-x", "x")
-    with pytest.raises(ValueError, match="does not see .* choose --out on a disk that all machines share"):
+    with pytest.raises(ValueError, match=r"does not see .* choose --out on a disk that all machines share"):
         seeds.train_unit(sharing, (tmp_path / "run", RECIPE))
     (tmp_path / ".shared-x").write_text("y")
     with pytest.raises(ValueError, match="does not see"):
@@ -264,8 +260,21 @@ def train_command(cluster, folder: Path, steps: int, *more: str) -> list[str]:
     return command("train", "number", "--seeds", "0,1", "--out", str(folder), *changes, *engine, *more)
 
 
+def test_a_cluster_of_our_own_leaves_nothing_behind(tmp_path):
+    home = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {"HOME": str(tmp_path)}
+    program = (
+        "import os, engine_work; from ropescope.engine import Engine, spread\n"
+        "for number, found in spread(engine_work.halve, {'slow': 0, 'bad': ()}, [{'number': 3, 'size': 2}], Engine('ray')):\n"
+        "    print(number, found['half'])\n"
+        "print(*[name for name in os.environ if name.startswith('RAY_AUTH')])"
+    )
+    how = {"env": home, "cwd": Path(__file__).parent, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", program], check=False, **how)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 [1.5 1.5]\n\n", "")
+    assert not list(tmp_path.iterdir()), "no token is left in the home folder"
+
+
 def test_the_command_joins_a_cluster_and_can_be_interrupted(cluster, tmp_path):
-    """Run last of all that use the cluster."""
     long = subprocess.Popen(
         train_command(cluster, tmp_path, 100_000), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

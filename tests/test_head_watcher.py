@@ -75,8 +75,9 @@ def same(one, other):
 # What it sees
 
 
-@pytest.mark.parametrize("layers", [None, [1]])
-def test_scores_are_those_of_a_profile(layers, tmp_path):
+@pytest.mark.parametrize(("layers", "at_once"), [(None, 4096), ([1], 4096), (None, 9)])
+def test_scores_are_those_of_a_profile(layers, at_once, tmp_path, monkeypatch):
+    monkeypatch.setattr("ropescope.training.head_watcher.AT_ONCE", at_once)
     model = llama(torch.float64)
     watcher = HeadWatcher(model, PROMPTS, tmp_path, layers=layers)
     expected, found = means(model), watcher.measure()

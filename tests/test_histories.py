@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from browser import opened
 from typer.testing import CliRunner
 
 from ropescope.cli import app
@@ -155,3 +156,29 @@ def test_what_some_rows_lack_is_nan_in_them():
     accuracy = history.arrays()["accuracy"]
     assert np.isnan(accuracy[0]).all()
     assert accuracy[1].tolist() == [1, 1, 1]
+
+
+def test_every_chart_is_drawn_in_a_browser(folder, tmp_path):
+    page = write_page([folder], tmp_path / "page.html")
+    with opened(page, viewport={"width": 1280, "height": 900}) as (browser, complaints):
+        for figure in browser.locator(".figures figure").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator(".plot.drawn").wait_for()
+        assert [one.get_attribute("data-chart") for one in browser.locator(".figures figure").all()] == [
+            "film",
+            "head",
+            "learning",
+            "heads",
+            "layers",
+        ]
+        tiles = browser.locator("#watched-learning svg .mark-rect path")
+        assert tiles.count() >= 12
+        slider = browser.locator("#watched--at")
+        assert slider.get_attribute("max") == "2"  # the look that failed is not among them
+        slider.fill("1")
+        browser.wait_for_function("document.getElementById('watched-film').view.signal('at') === 1")
+        assert browser.locator("#watched .film output").inner_text() == "step 20"
+        browser.select_option("#watched--layer", "1")
+        browser.select_option("#watched--head", "1")
+        assert "positional 0.030, symbolic 0.960" in browser.locator("#watched .picker output").inner_text()
+        assert complaints == []

@@ -5,6 +5,7 @@ The cluster is a real one of several nodes, each with its own raylet and workers
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -97,7 +98,7 @@ def joined(cluster: Loopback) -> Iterator[None]:
     """Join the cluster once for all that follows, as joining takes seconds."""
     import ray  # noqa: PLC0415
 
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     try:
         yield
     finally:

@@ -259,7 +259,7 @@ def _kept(subject: Subject, unit: Unit, path: Path) -> Row:
         except ValueError as error:
             say(str(error))
             row = {}
-        if row.get("name") == unit.name:
+        if row.get("name") == unit.name and isinstance(row.get("measures"), dict):
             return row
     with controlled(subject.model, unit.control):
         row = {"name": unit.name, "against": unit.against, "drawn": unit.drawn, "changed": _changed(unit.control)}

@@ -124,10 +124,13 @@ def kept_rows(folder: Path, config: Mapping[str, Any]) -> list[Row]:
         if any(not entry.name.startswith(".") for entry in folder.glob("*")):
             raise ValueError(f"{folder} holds other files but no rows.json: choose another folder for --out")
         return []
-    kept = read_sealed(path, "remove it to measure all anew, or choose another folder for --out")
+    then = "remove it to measure all anew, or choose another folder for --out"
+    kept = read_sealed(path, then)
     if kept.get("config") != json.loads(json.dumps(dict(config))):
         raise ValueError(f"{folder} holds rows of other settings or weights: choose another folder for --out")
-    rows: list[Row] = kept["rows"]
+    rows: list[Row] = kept.get("rows", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path} is damaged (it holds no rows): {then}")
     return rows
 
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..models.remote import Said
-from ..runs import locked, write_whole
+from ..runs import locked, read_run, write_whole
 from ..tasks.chat import LENGTHS, RUNS, TASKS, Question, is_right, is_single, preamble, questions
 from ..tasks.multihop import require_at_least
 
@@ -148,7 +148,7 @@ class Journal:
         if kept.exists():
             try:
                 same = json.loads(kept.read_text()) == wanted
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{kept} is damaged ({error}): choose another folder for --out") from None
             if not same:
                 raise ValueError(f"{folder} holds answers of another model or other settings: choose another folder for --out")
@@ -201,7 +201,7 @@ def _checked(line: bytes) -> dict[str, Any] | None:
     try:
         row: dict[str, Any] = json.loads(line)
         found = row.pop("sha256")
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, RecursionError):
         return None
     whole = line.endswith(b"\n") and found == text_hash(json.dumps(row, ensure_ascii=False))
     return row if whole else None
@@ -420,9 +420,9 @@ def with_length(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def profile_beside(folder: Path, weights: Mapping[str, str] | None) -> dict[str, Any]:
     """Late layers' median scores from a run folder of `ropescope profile`; one of other weights is refused."""
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = read_run(folder).summary
         depth, model = summary["results"]["depth"], summary["config"]["model"]
-    except (OSError, ValueError, KeyError):
+    except (ValueError, LookupError, TypeError):
         raise ValueError(f"--profile {folder} holds no profile: give a folder of `ropescope profile`") from None
     if weights and model["weights"] and dict(weights) != model["weights"]:
         raise ValueError(f"--profile {folder} is of other weights ({model['source']}): profile the same model")
@@ -442,9 +442,9 @@ def brief(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
 def run_beside(folder: Path) -> dict[str, Any]:
     """Another model's results from its run folder; its profile must be among them."""
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = read_run(folder).summary
         return brief(summary["config"]["model"]["source"], summary["results"])
-    except (OSError, ValueError, KeyError):
+    except (ValueError, LookupError, TypeError):
         raise ValueError(f"--beside {folder} holds no run of `ropescope llm` with a profile: make one with --profile") from None
 
 

@@ -211,9 +211,9 @@ class Plan:
         """What is noted of a step; None if nothing is."""
         try:
             found: dict[str, Any] = json.loads(self.note(step).read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
-        return found
+        return found if isinstance(found, dict) else None
 
 
 DONE, TO_DO, BEGUN, CHANGED, RUNNING, FAILED, LEFT_OUT = (
@@ -277,14 +277,20 @@ def state_of(plan: Plan, step: Step) -> Progress:
     if noted and noted.get("arguments") != asked["arguments"]:
         raise ValueError(f"{plan.folder / step.name} was made with other settings: choose another folder for --out")
     if noted and whole(plan.folder / step.name) and (lost or noted.get("made_from") == asked["made_from"]):
-        return Progress(step, DONE, noted.get("seconds", 0.0), processor=noted.get("processor_seconds", 0.0))
+        return Progress(step, DONE, _seconds(noted, "seconds"), processor=_seconds(noted, "processor_seconds"))
     if lost:
         return Progress(step, FAILED if lost.failed else LEFT_OUT, why=lost.missing)
     if noted and noted.get("made_from") != asked["made_from"]:
         return Progress(step, CHANGED, why="what it is made from has changed: to be made anew")
     row = Progress(step, BEGUN if noted else TO_DO)
-    row.seconds, row.processor = noted.get("seconds", 0.0), noted.get("processor_seconds", 0.0)
+    row.seconds, row.processor = _seconds(noted, "seconds"), _seconds(noted, "processor_seconds")
     return row
+
+
+def _seconds(noted: Mapping[str, Any], name: str) -> float:
+    """A time of a note, which somebody may have changed: it decides nothing."""
+    found = noted.get(name)
+    return float(found) if isinstance(found, int | float) and 0 <= found < 1e9 else 0.0
 
 
 def whole(folder: Path) -> bool:

@@ -263,13 +263,32 @@ def load_gptj(folder: Path) -> GPTJ:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
         raise ValueError(f"{folder} holds no model ({error.strerror}): it needs config.json and model.safetensors") from None
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, SafetensorError, RecursionError) as error:
         raise ValueError(f"{folder} holds a damaged model ({error}): copy it anew") from None
+    if not isinstance(settings, dict):
+        raise ValueError(f"{folder} holds a damaged model (its config.json has no entries): copy it anew")
     if settings.get("model_type") not in ("gptj", "ropescope_gptj"):
         raise ValueError(f"{folder} holds a model of type {settings.get('model_type')!r}, not GPT-J")
     if settings.get("activation_function", "gelu_new") != "gelu_new" or settings.get("layer_norm_epsilon", 1e-5) != 1e-5:
         raise ValueError(f"{folder} has another activation function or layer norm than GPT-J's own: not supported")
+    try:
+        model = _built(settings, weights)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        said = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{folder} holds a damaged model ({type(error).__name__}: {said}): copy it anew") from None
+    require_finite(model, folder)
+    return model.eval()
+
+
+def _built(settings: dict[str, Any], weights: dict[str, Tensor]) -> GPTJ:
+    """A model of these settings with these weights; nothing is built that is larger than the weights."""
     width, heads = settings["n_embd"], settings["n_head"]
+    blocks = {name.split(".")[2] for name in weights if name.startswith("transformer.h.")}
+    sizes = {"vocab_size": weights["lm_head.weight"].shape[0], "n_embd": weights["lm_head.weight"].shape[1]}
+    sizes |= {"n_layer": len(blocks), "n_inner": weights["transformer.h.0.mlp.fc_in.weight"].shape[0]}
+    for name, size in sizes.items():
+        if (settings.get(name) or (4 * width if name == "n_inner" else None)) != size:
+            raise ValueError(f"{name} is {settings.get(name)!r} in config.json, but weights have {size}")
     ropes: Rope | tuple[Rope, ...] = Rope(width // heads, rotary_dim=settings["rotary_dim"], pairing="interleaved")
     if "ropes" in settings:
         ropes = tuple(Rope(width // heads, **rope) for rope in settings["ropes"])
@@ -286,5 +305,4 @@ def load_gptj(folder: Path) -> GPTJ:
     dtype = weights["lm_head.weight"].dtype
     model = GPTJ(config).to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)
     model.load_state_dict({name: weights[_their_name(name)] for name in model.state_dict()})
-    require_finite(model, folder)
-    return model.eval()
+    return model

@@ -16,6 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from .headers import check_gguf, count_safetensors
+
+PACKED, SLACK = 16, 1 << 28
+"""Numbers that a model may have for each in its file, where several may be packed into one, and beside: tables of angles."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -69,19 +74,21 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         options["trust_remote_code"] = True
     with silent(transformers):
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype), **options)
+            if path.exists():
+                _require_fitting(transformers, path, where, options)
+            opened: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                where, dtype=getattr(torch, dtype), output_loading_info=True, **options
+            )
+            model, found = opened
+            if lost := sorted(found["missing_keys"]):  # they would be filled with random numbers
+                raise ValueError(f"{len(lost)} of its weights are not in the file, first {lost[0]}")
         except Exception as error:  # any of many libraries may fail on what is in a file
             raise ValueError(f"{source} cannot be opened as a causal language model: {_first_sentence(error)}") from None
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        except Exception:  # models trained on token ids have none
-            tokenizer = None
-        if tokenizer is not None and not tokenizer("a", add_special_tokens=False)["input_ids"]:
-            tokenizer = None  # made up for a folder without one: it knows no token
+        tokenizer = _tokenizer(transformers, where, options)
     require_finite(model, source)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None)
-    vocabulary: int = model.get_input_embeddings().weight.shape[0]  # type: ignore[index, assignment]
+    vocabulary: int = model.get_input_embeddings().weight.shape[0]
     about = {
         "source": path.name if path.exists() else source,
         "family": model.config.model_type,
@@ -92,6 +99,15 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         "weights": _hashes(path),
     }
     return Loaded(model.eval(), tokenizer, context, vocabulary, about)
+
+
+def _tokenizer(transformers: Any, where: str, options: dict[str, Any]) -> Any:
+    """None for models that were trained on token ids, and for what is made up for a folder without one: it knows no token."""
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(where, **options)
+        return found if found("a", add_special_tokens=False)["input_ids"] else None
+    except Exception:  # any of many libraries may fail on what is in a file
+        return None
 
 
 @dataclass(frozen=True)
@@ -130,6 +146,27 @@ def parameter_hash(model: nn.Module) -> str:
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def _require_fitting(transformers: Any, path: Path, where: str, options: dict[str, Any]) -> None:
+    """Refuse a model whose settings ask for far more than its file of weights holds, before memory is filled with it."""
+    if path.is_file():
+        check_gguf(path)
+        return  # settings are made from its header
+    tensors, numbers = count_safetensors(path)
+    if not tensors:
+        return  # other kinds of files: that is for transformers to say
+    config = transformers.AutoConfig.from_pretrained(where, **options)
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > tensors:
+        raise ValueError(f"its settings ask for {layers} layers, but its weights are {tensors} tensors")
+    if options.get("trust_remote_code"):
+        return
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    asked = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    if asked > PACKED * numbers + SLACK:
+        raise ValueError(f"its settings ask for {asked:,} numbers, but its weights are {numbers:,}")
 
 
 def require_finite(model: nn.Module, source: str | Path) -> None:

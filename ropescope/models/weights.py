@@ -220,7 +220,7 @@ def _is_there(folder: Path, source: dict[str, Any]) -> bool:
     try:
         found: dict[str, Any] = json.loads((folder / "source.json").read_text())
         ours = found["name"] == source["name"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         ours = False
     if not ours:
         raise ValueError(f"{folder} holds something else than weights fetched before: move it away or choose another folder")

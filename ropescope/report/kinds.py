@@ -156,6 +156,9 @@ def _conformance(run: Run) -> str:
 
 def _bench(run: Run) -> str:
     what = run.config["what"]
+    if what == "ray":
+        same = all(row["same_bytes"] for row in run.results.values())
+        return f"the same work here and on a Ray cluster that loses a node: {'the same' if same else 'OTHER'} bytes"
     return (
         f"profile of {run.config['model']['source']}"
         if what == "profile"
@@ -165,6 +168,16 @@ def _bench(run: Run) -> str:
         if what == "all"
         else what
     )
+
+
+def _soak(run: Run) -> str:
+    found = run.results["all"]
+    wrong = ", ".join(f"{found[key]} {key.replace('_', ' ')}" for key in ("lost", "corrupt", "different", "left_over"))
+    return f"killed {found['points']} times at random moments and resumed: of {found['files']} files {wrong}"
+
+
+def _fuzz(run: Run) -> str:
+    return f"{run.results['all']['examples']:,} damaged files: {run.results['all']['refused']:,} refused in one sentence"
 
 
 def _llm(run: Run) -> str:
@@ -193,5 +206,7 @@ KINDS = {
     "llm": Kind("Chat models", _llm, llm.of_run),
     "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),
     "bench": Kind("Checks and costs", _bench, upkeep.of_bench),
+    "soak": Kind("Checks and costs", _soak, lambda _: {}),
+    "fuzz": Kind("Checks and costs", _fuzz, lambda _: {}),
 }
 """Commands, in the order in which their runs stand on a page."""

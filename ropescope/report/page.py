@@ -39,6 +39,9 @@ VERDICTS = {
 """What a row of the scoreboard may say, with a sign that needs no colour."""
 
 
+CALLED = {"watch": "ropescope.HeadWatcher", "sweep": "ropescope dynamics"}
+"""What wrote runs that no command of the same name wrote."""
+
 HOLDS = {True: ("\N{CHECK MARK}", "holds"), False: ("\N{BALLOT X}", "differs"), None: ("\N{EN DASH}", "untold")}
 """Whether a statement of a paper holds of one run; None where that run cannot tell."""
 
@@ -101,18 +104,23 @@ def _contents(runs: Sequence[Run], scoreboard: bool) -> str:
 
 def _section(run: Run, is_open: bool) -> str:
     """A run: one line that says what came out, then its heads, figures and statements, all of which can be folded away."""
-    name, kind = anchor(run.name), kind_of(run)
     try:
-        headline, choice, claims = kind.headline(run), choice_of(run), claims_of(run)
-        with debug_mode(
-            False
-        ):  # charts are checked when their figures are written and by tests; here it takes half of the time
-            figures = kind.figures(run)
-            payload = _payload(figures)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        return _shown(run, is_open)
+    except Exception as error:  # what is in a file can go wrong anywhere
+        if isinstance(error, OSError | MemoryError) or (isinstance(error, ValueError) and str(run.folder) in str(error)):
+            raise
         raise ValueError(
             f"{run.folder} cannot be shown, as its summary lacks what a run of {run.command} holds ({error!r}): run it again"
-        ) from None
+        ) from error
+
+
+def _shown(run: Run, is_open: bool) -> str:
+    name, kind = anchor(run.name), kind_of(run)
+    headline, choice, claims = kind.headline(run), choice_of(run), claims_of(run)
+    # Charts are checked when their figures are written and by tests; here it takes half of the time.
+    with debug_mode(False):
+        figures = kind.figures(run)
+        payload = _payload(figures)
     payload |= {"choice": asdict(choice) if choice else None}
     film = _film(name, len(_steps(payload))) if "film" in figures else ""
     return f"""
@@ -218,7 +226,7 @@ def _about(run: Run) -> str:
     seed = run.config.get("seed")
     facts = {
         "Run": run.name,
-        "Command": f"ropescope {run.command}",
+        "Command": CALLED.get(run.command, f"ropescope {run.command}"),
         "Seed": "in the settings below" if seed is None else str(seed),
         "Written": str(summary.get("written", "not ended yet")),
         "Versions": ", ".join(f"{part} {number}" for part, number in summary.get("versions", {}).items()),

@@ -23,6 +23,8 @@ from .multihop import MultihopTask, require_at_least
 from .number import NumberTask
 from .words import LIKED, NAMES
 
+LONGEST_FILE = 64 << 20
+"""Bytes of a file of prompts."""
 FACTS = "Facts:"
 """Stands before the sentences, so that the first one begins like all others: with a space."""
 
@@ -286,12 +288,16 @@ def asked_for(
     else:
         path = Path(kind)
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:
+                data = file.read(LONGEST_FILE + 1)  # a device may never end
+            text = data.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
             raise ValueError(
                 f"prompts must be binding, number, letter, a text file or a JSON file; {kind} cannot be read: {reason}"
             ) from None
+        if len(data) > LONGEST_FILE:
+            raise ValueError(f"{kind} is longer than {LONGEST_FILE >> 20} MB: give fewer prompts at a time")
         parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
         if not parts:
             raise ValueError(f"{kind} is empty: give some text")

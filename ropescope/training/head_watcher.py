@@ -42,6 +42,8 @@ else:
 MEASURES = (*SCORES, *ATTENTION)
 EVERY = 100
 """Steps from look to look: at a small step of fine-tuning, looks then take about a hundredth of training."""
+AT_ONCE = 4096
+"""Tokens of prompts that go through the model together."""
 FEW_HEADS = 16
 """Up to so many heads a logger is told the scores of each; of more, of chosen ones."""
 
@@ -110,11 +112,11 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         self.is_main = _is_main()
         if not self.is_main:  # others train on, and leave looking to the first
             return
-        if sharded := _sharded(model):
-            raise ValueError(f"{sharded}: no process holds whole layers to look at")
+        _refuse_shards(model)
         self._copy = _copy_if_half(self.model)
         with _undisturbed(self.model), _by_itself(self.model):
-            self._door = self.model if isinstance(self.model, GPTJ) else Door(self._copy or self.model)
+            seen = self.model if self._copy is None else self._copy
+            self._door = seen if isinstance(seen, GPTJ) else Door(seen)
         own, count = _layers(self._door)
         self.layers = own if layers is None else _chosen(layers, own)
         self._batches = _batches(prompts, _vocabulary(self.model))
@@ -287,6 +289,8 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Look at the model as it is before the first step, or goes on from a checkpoint."""
         trained = given.get("model")
+        if trained is not None:
+            _refuse_shards(trained)
         if trained is not None and _unwrapped(trained) is not self.model:
             raise ValueError("the Trainer trains another model than the watcher looks at: make it with `trainer.model`")
         self.is_main = self.is_main and bool(state.is_world_process_zero)
@@ -377,16 +381,16 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
-def _sharded(model: nn.Module) -> str:
-    """What keeps the weights of a model in pieces on several machines; nothing if they are whole."""
-    if any("FullyShardedDataParallel" in kind.__name__ for kind in type(model).__mro__):
-        return "the model is sharded by FSDP"
+def _refuse_shards(model: nn.Module) -> None:
+    """A ValueError if the weights of a model are in pieces on several machines."""
+    by = "FSDP" if any("FullyShardedDataParallel" in kind.__name__ for kind in type(model).__mro__) else ""
     for parameter in model.parameters():
         if hasattr(parameter, "ds_id"):
-            return "the model is sharded by DeepSpeed"
-        if type(parameter).__name__ == "DTensor" or type(parameter.data).__name__ == "DTensor":
-            return "the model's weights are sharded (DTensor)"
-    return ""
+            by = "DeepSpeed"
+        elif "DTensor" in (type(parameter).__name__, type(parameter.data).__name__):
+            by = "FSDP"
+    if by:
+        raise ValueError(f"the model is sharded by {by}: no process holds whole layers to look at")
 
 
 def _is_main() -> bool:
@@ -488,7 +492,7 @@ def _said(numbers: Sequence[int]) -> str:
 
 
 def _batches(prompts: Iterable[Any], vocabulary: int) -> list[tuple[NDArray[np.int64], tuple[tuple[int, int], ...]]]:
-    """Prompts that have their blocks in the same places go together: token ids (B, T) and blocks."""
+    """Prompts that have their blocks in the same places go together, not too many: token ids (B, T) and blocks."""
     batches: dict[tuple[int, tuple[tuple[int, int], ...]], list[NDArray[np.int64]]] = {}
     for prompt in map(as_prompt, prompts):
         if len(prompt.ids) and not 0 <= prompt.ids.min() <= prompt.ids.max() < vocabulary:
@@ -498,4 +502,8 @@ def _batches(prompts: Iterable[Any], vocabulary: int) -> list[tuple[NDArray[np.i
         batches.setdefault((len(prompt.ids), tuple(prompt.blocks)), []).append(prompt.ids)
     if not batches:
         raise ValueError("prompts must hold at least one prompt")
-    return [(np.stack(ids), blocks) for (_, blocks), ids in batches.items()]
+    found = []
+    for (tokens, blocks), ids in batches.items():
+        size = max(1, AT_ONCE // tokens)
+        found += [(np.stack(ids[start : start + size]), blocks) for start in range(0, len(ids), size)]
+    return found

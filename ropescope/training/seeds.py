@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from .. import runs
 from ..engine import HERE, Engine, spread
 from .trainer import Recipe, check_folder, train
-from .watcher import Row
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Sharing:
     snapshots: bool
     mark: Path | None = None
     token: str = ""
-    on_step: Callable[[int, float, Row | None], None] | None = None
+    on_step: Callable[[int, float, runs.Row | None], None] | None = None
 
 
 def train_seeds(
@@ -35,7 +34,7 @@ def train_seeds(
     resume: bool = False,
     snapshots: bool = False,
     engine: Engine = HERE,
-    on_step: Callable[[int, float, Row | None], None] | None = None,
+    on_step: Callable[[int, float, runs.Row | None], None] | None = None,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folders of runs and the results of each, as they come; with `resume` those that have ended are not touched.
 
@@ -52,13 +51,10 @@ def train_seeds(
     if not left:
         return
     names = {folder.resolve(): folder for folder in recipes}
-    if engine.name == "here":
-        for number, results in spread(train_unit, Sharing(snapshots, on_step=on_step), left, engine):
-            yield names[left[number][0]], results
-        return
-    with _marked(runs.new_folder(left[0][0].parent)) as (mark, token):
-        threads = max(recipe.threads for _, recipe in left)
-        for number, results in spread(train_unit, Sharing(snapshots, mark, token), left, engine, threads):
+    here = engine.name == "here"
+    with nullcontext((None, "")) if here else _marked(runs.new_folder(left[0][0].parent)) as (mark, token):
+        sharing = Sharing(snapshots, mark, token, on_step if here else None)
+        for number, results in spread(train_unit, sharing, left, engine, max(recipe.threads for _, recipe in left)):
             yield names[left[number][0]], results
 
 

@@ -238,7 +238,7 @@ def _train(
         try:
             step = _restore(runs.read_arrays(checkpoint_file), model, optimiser)
             history = runs.History.read(folder / "history.safetensors", up_to=step)
-        except (OSError, KeyError, ValueError, RuntimeError, IndexError) as error:
+        except (OSError, LookupError, ValueError, RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{folder} holds a damaged checkpoint ({_first_line(error)}): it is not used; "
                 "copy the folder anew, or remove it to train from the beginning"
@@ -289,7 +289,7 @@ def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
     if file.exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
-        if file.read_text() != config:
+        if file.read_bytes() != config.encode():
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
 
 

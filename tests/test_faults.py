@@ -1,0 +1,470 @@
+"""What can go wrong outside of the program: a second writer, damage, a full disk, signals, clocks, weights that are no numbers.
+
+Errors are the system's own wherever it can be made to give them. See docs/faults.md; kills are in soak.py, damage at random in
+test_fuzz.py.
+"""
+
+import errno
+import itertools
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load, save
+
+from ropescope import cli, runs
+from ropescope.training.trainer import Recipe, train
+
+ROOT = Path(__file__).parents[1]
+SIZES = {"task_sizes": {"targets": 3, "stops": 3, "hops": 2}, "samples": (300, 60, 60), "layers": 1, "width": 8, "batch": 4}
+TINY = Recipe("number", **SIZES, steps=6, warm_up=1, watch_every=2, checkpoint_every=2, probe=20)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT.pop("ROPESCOPE_TRACEBACK", None)
+
+
+def command(*arguments: str, **more) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "ropescope", *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False, **more
+    )
+
+
+def said(arguments: list[str], monkeypatch, capsys) -> tuple[int, str]:
+    """Exit code and the one line of a command run here."""
+    monkeypatch.setattr(sys, "argv", ["ropescope", *arguments])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code
+    return code, capsys.readouterr().err
+
+
+# Two writers
+
+WRITERS = {
+    "demo": ["demo"],
+    "train": ["train", "number", "--preset", "quick", "--set", "samples=[300,60,60]", "--set", "probe=20"],
+    "evaluate": ["evaluate", "number"],
+    "dynamics": ["dynamics", str(ROOT / "results" / "number-0")],
+    "mechanisms": ["mechanisms", "number"],
+    "theory": ["theory"],
+    "canonical": ["canonical", "--preset", "quick"],
+    "generalise": ["generalise", "number"],
+    "control": ["control", "number", "--inputs", "40"],
+    "conformance": ["conformance", "llama"],
+    "bench": ["bench", "scores"],
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_folder_has_one_writer(name, tmp_path, monkeypatch, capsys):
+    with runs.locked(tmp_path):
+        code, line = said([*WRITERS[name], "--out", str(tmp_path)], monkeypatch, capsys)
+    assert code == 2
+    assert line == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder for --out\n"
+    assert not list(tmp_path.iterdir())
+
+
+HOLDER = "import sys, time\nfrom pathlib import Path\nfrom ropescope import runs\n"
+HOLDER += "with runs.locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
+
+
+def test_a_killed_writer_holds_nothing(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, env=ENVIRONMENT)
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(ValueError, match="another process writes to"), runs.locked(tmp_path):
+        pass
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    assert (tmp_path / ".lock").exists()  # nobody was left to remove it, and nobody minds
+    with runs.locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_who_waits_gets_the_folder(tmp_path):
+    """Though the file that held it is gone by then."""
+    from threading import Timer  # noqa: PLC0415
+
+    with runs.locked(tmp_path / "other"):
+        pass
+    first = runs.locked(tmp_path)
+    first.__enter__()
+    timer = Timer(0.3, first.__exit__, (None, None, None))
+    timer.start()
+    with runs.locked(tmp_path, patience=20):
+        timer.join()
+        assert (tmp_path / ".lock").exists()
+        with pytest.raises(ValueError, match="another process"), runs.locked(tmp_path):
+            pass
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"), runs.locked(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_killed_writers_left_is_cleared_away_and_nothing_else(tmp_path):
+    program = "import os, sys, signal\nfrom pathlib import Path\nfrom ropescope import runs\n"
+    program += "runs.os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
+    program += "runs.write_whole(Path(sys.argv[1]) / 'a.json', 'half')\n"
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=ENVIRONMENT, check=False).returncode == -9
+    (left,) = tmp_path.iterdir()
+    mine = tmp_path / ".mine.part"
+    mine.write_text("not ours")
+    handle, alive = runs._part(tmp_path / "b.json")
+    runs.write_whole(tmp_path / "c.json", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([mine.name, alive.name, "c.json"])
+    assert not left.exists()
+    os.close(handle)
+
+
+# Damage
+
+
+def test_kept_arrays_that_were_changed_are_made_again(tmp_path, capsys):
+    path, right = tmp_path / "00000.safetensors", {"x": np.arange(5.0)}
+    runs.kept_arrays(path, lambda: right)
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[:-1] + b"\x00", b"", whole.replace(b"sha256", b"sha255"), whole[:20]):
+        path.write_bytes(damaged)
+        assert np.array_equal(runs.kept_arrays(path, lambda: right)["x"], right["x"])
+        line = capsys.readouterr().err
+        assert line.startswith(f"ropescope: {path} is damaged (")
+        assert line.endswith("): it is not used but made again\n")
+        assert path.read_bytes() == whole
+    path.write_bytes(save({"x": np.arange(3.0)}))  # as earlier versions wrote them
+    assert len(runs.kept_arrays(path, lambda: right)["x"]) == 3
+    assert capsys.readouterr().err == ""
+
+
+def test_numbers_are_kept_as_they_were(tmp_path):
+    arrays = {"a": np.array([np.nan, -0.0, np.inf]), "b": np.array(3), "c": np.zeros((2, 0), np.float32), "d": np.array([True])}
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(runs.packed_arrays(arrays))
+    found = runs.read_arrays(path)
+    for name, values in arrays.items():
+        assert found[name].dtype == values.dtype
+        assert found[name].shape == values.shape
+        assert found[name].tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("text", ["results", "written", "theory"])
+def test_a_summary_that_was_changed_is_refused(text, tmp_path):
+    (tmp_path / "data.json").write_text("{}")
+    path = runs.write_summary(tmp_path, "theory", {"seed": 0}, {"results": 0.1, 3: [None]}, ["data.json"])
+    assert runs.read_run(tmp_path).results["results"] == 0.1
+    path.write_text(path.read_text().replace(f'"{text}"', f'"{text}s"', 1))
+    with pytest.raises(ValueError, match=r"summary.json is damaged \(its content is not what was written\)"):
+        runs.read_run(tmp_path)
+
+
+def test_a_summary_names_files_of_its_own_folder(tmp_path):
+    for name in ("../other.json", "/etc/passwd", "a/../../b"):
+        summary = {"command": "theory", "config": {}, "results": {}, "sha256": {name: "0"}}
+        (tmp_path / "summary.json").write_text(json.dumps(summary))
+        with pytest.raises(ValueError, match="names a file outside of its folder"):
+            runs.read_run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    train(TINY, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "history.safetensors"])
+def test_a_changed_checkpoint_is_refused(name, trained, tmp_path):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    data = bytearray((trained / name).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=rf"damaged checkpoint \(.*{name} is damaged .*it is not used; copy the folder anew"):
+        train(TINY, tmp_path, resume=True)
+
+
+def test_checkpoints_of_earlier_versions_are_read(trained, tmp_path):
+    for name in ("checkpoint.safetensors", "history.safetensors"):
+        (tmp_path / name).write_bytes(save(load((trained / name).read_bytes())))
+    shutil.copy(trained / "config.json", tmp_path)
+    train(TINY, tmp_path, resume=True)
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == (trained / "model" / "model.safetensors").read_bytes()
+
+
+# What the system does not let happen
+
+
+def test_a_full_disk(tmp_path):
+    """Files may not grow beyond a size, as on a disk that is full: the page is refused, nothing is left, and then it works."""
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    page = tmp_path / "page.html"
+    asked = ["report", str(ROOT / "results" / "bench"), "--out", str(page)]
+    done = command(*asked, preexec_fn=small)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"ropescope: {page} cannot be read or written (File too large): raise the limit on the size of files; "
+        "files already written are whole\n"
+    )
+    assert not list(tmp_path.iterdir())
+    assert command(*asked).returncode == 0
+
+
+def test_training_on_a_full_disk_goes_on_where_it_was(trained, tmp_path):
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = (trained / "checkpoint.safetensors").stat().st_size - 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    try:
+        with pytest.raises(OSError, match="File too large") as full:
+            train(TINY, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+    assert full.value.filename == str(tmp_path / "checkpoint.safetensors")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "history.safetensors"]
+    train(TINY, tmp_path, resume=True)
+    for name in ("model/model.safetensors", "history.safetensors", "checkpoint.safetensors"):
+        assert (tmp_path / name).read_bytes() == (trained / name).read_bytes()
+
+
+def test_nowhere_to_speak_to():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ropescope", "--version"], stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"ropescope: input or output failed (No space left on device)")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "ropescope", "weights"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+    )
+    os.close(write)
+    assert done.returncode != 0
+    assert done.stderr == b""
+
+
+def test_too_many_open_files(tmp_path):
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    runs.write_whole(tmp_path / "a", "first")
+    next_one = os.dup(0)
+    os.close(next_one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, most))
+    try:
+        with pytest.raises(OSError, match="Too many open files") as refused:
+            runs.write_whole(tmp_path / "a", "second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
+    assert refused.value.filename == str(tmp_path / "a")
+    assert (tmp_path / "a").read_text() == "first"
+
+
+NO_PLACES = {"/proc/nowhere": "No such file", "/dev/null/x": "Not a directory", "x" * 300: "File name too long"}
+
+
+@pytest.mark.parametrize(("out", "why"), NO_PLACES.items(), ids=NO_PLACES.values())
+def test_folders_that_cannot_be_written_to(out, why, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, line = said(["theory", "--out", out], monkeypatch, capsys)
+    assert code == 2
+    assert line.startswith(f"ropescope: --out {out} cannot be written to ({why}")
+    assert line.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_refusal_names_its_reason(monkeypatch, capsys):
+    """Those that cannot be had from a system at hand."""
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EFBIG, errno.EMFILE):
+
+        def fail(number=number):
+            raise OSError(number, os.strerror(number), "some/file.json")
+
+        monkeypatch.setattr(cli, "app", fail)
+        code, line = said([], monkeypatch, capsys)
+        assert code == 1
+        assert line.startswith(f"ropescope: some/file.json cannot be read or written ({os.strerror(number)}): ")
+
+
+def test_memory_that_is_not_enough(tmp_path, monkeypatch, capsys):
+    least, most = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (used + (1 << 29), most))
+    try:
+        code, line = said(["demo", "--inputs", "100000000", "--out", str(tmp_path)], monkeypatch, capsys)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (least, most))
+    assert code == 1
+    assert line.startswith("ropescope: memory is not enough")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_line_cannot_steer_a_terminal(monkeypatch, capsys):
+    def fail():
+        raise ValueError("a\nb \x1b[2J \u202e \ud800 é")
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert said([], monkeypatch, capsys) == (2, "ropescope: a b \\x1b[2J \\u202e \\ud800 é\n")
+
+
+def test_a_mistake_of_ours_is_one_sentence_too(monkeypatch, capsys):
+    monkeypatch.delenv("ROPESCOPE_TRACEBACK")
+    monkeypatch.setattr(cli, "app", lambda: {}["nothing"])
+    code, line = said([], monkeypatch, capsys)
+    assert code == 70
+    assert "this should not happen (KeyError: 'nothing')" in line
+    assert line.count("\n") == 1
+
+
+# Signals
+
+READY = "from ropescope.__main__ import main; print('ready', flush=True); main()"
+
+
+@pytest.mark.parametrize(("number", "code", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
+def test_signals_end_in_one_sentence_at_any_moment(number, code, says, tmp_path):
+    draw = random.Random(number)
+    for at in range(4):
+        out = tmp_path / str(at)
+        program = [sys.executable, "-c", READY, "theory", "--out", str(out)]
+        process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        assert process.stdout.readline() == "ready\n"
+        # While parts are loaded, and when work has begun.
+        if at == 3:
+            while not (out / ".lock").exists():
+                assert process.poll() is None
+                time.sleep(0.01)
+        time.sleep(draw.uniform(0, 1))
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (code, f"ropescope: {says}; files already written are whole\n")
+        assert not out.exists() or {path.name for path in out.iterdir()} <= {".lock"}
+
+
+# Clocks
+
+
+def test_nothing_depends_on_the_clock(trained, tmp_path, monkeypatch):
+    """It runs backwards, and files are from the future and the past."""
+    for name in ("config.json", "checkpoint.safetensors", "history.safetensors"):
+        shutil.copy(trained / name, tmp_path)
+    half = Recipe("number", **SIZES, steps=6, warm_up=1, watch_every=2, checkpoint_every=2, probe=20)
+    hours = itertools.count(2e9, -3600)
+    monkeypatch.setattr(time, "time", lambda: next(hours))
+    (tmp_path / "checkpoint.safetensors").unlink()
+    for path, when in zip(tmp_path.iterdir(), (4e9, 1e8), strict=True):
+        os.utime(path, (when, when))
+    train(half, tmp_path, resume=True)
+    for name in ("model/model.safetensors", "history.safetensors", "checkpoint.safetensors"):
+        assert (tmp_path / name).read_bytes() == (trained / name).read_bytes()
+
+
+# Weights that are no numbers
+
+
+@pytest.mark.parametrize("name", ["evaluate", "generalise", "mechanisms"])
+def test_models_of_ours_with_nan(name, trained, tmp_path, monkeypatch, capsys):
+    weights = {key: value.copy() for key, value in load((trained / "model" / "model.safetensors").read_bytes()).items()}
+    first = "transformer.h.0.attn.k_proj.weight"
+    weights[first][0, 0] = np.nan
+    shutil.copytree(trained / "model", tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").write_bytes(save(weights))
+    asked = [name, "number", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    code, line = said(asked, monkeypatch, capsys)
+    assert code == 2
+    assert line.startswith(f"ropescope: {tmp_path / 'model'} holds NaN or infinite weights, first in ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory) -> Path:
+    import transformers  # noqa: PLC0415
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1, "vocab_size": 12}
+    folder = tmp_path_factory.mktemp("llama")
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=1)).save_pretrained(folder)
+    return folder
+
+
+BAD = "model.layers.1.self_attn.q_proj.weight"
+READERS = {
+    "profile": ["profile"],
+    "control": ["control"],
+    "bench": ["bench", "profile", "--model"],
+    "llm": ["llm", "--anyway", "--model"],
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_language_models_with_infinite_or_missing_weights(name, llama, tmp_path, monkeypatch, capsys):
+    weights = {key: value.copy() for key, value in load((llama / "model.safetensors").read_bytes()).items()}
+    shutil.copytree(llama, tmp_path / "model")
+    source = ("local/" if name == "llm" else "") + str(tmp_path / "model")
+    asked = [*READERS[name], source, "--out", str(tmp_path / "out")]
+    weights[BAD][0, 0] = np.inf
+    (tmp_path / "model" / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
+    code, line = said(asked, monkeypatch, capsys)
+    assert (code, line) == (
+        2,
+        f"ropescope: {tmp_path / 'model'} holds NaN or infinite weights, first in {BAD}: copy the model anew\n",
+    )
+    del weights[BAD]  # a library would fill it with random numbers
+    (tmp_path / "model" / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
+    code, line = said(asked, monkeypatch, capsys)
+    assert code == 2
+    assert f"1 of its weights are not in the file, first {BAD}" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_larger_than_its_weights_is_not_built(llama, tmp_path, monkeypatch, capsys):
+    shutil.copytree(llama, tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    for change, says in (
+        ({"num_hidden_layers": 10**6}, "ask for 1000000 layers"),
+        ({"vocab_size": 10**10}, "its settings ask for 160,"),
+    ):
+        path.write_text(json.dumps(config | change))
+        code, line = said(["profile", str(tmp_path / "model"), "--out", str(tmp_path / "out")], monkeypatch, capsys)
+        assert code == 2
+        assert says in line
+
+
+def test_a_training_that_diverges_keeps_its_last_good_checkpoint(tmp_path):
+    """Weights can be lost in the very step before a checkpoint, when the loss is still a number."""
+    wild = Recipe("number", **SIZES, steps=40, warm_up=20, watch_every=40, checkpoint_every=1, probe=20, rate=3e38)
+    sentences = []
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="lower the rate; the last checkpoint is whole") as lost:
+            train(wild, tmp_path, resume)
+        sentences.append(str(lost.value))
+        kept = runs.read_arrays(tmp_path / "checkpoint.safetensors")
+        assert all(np.isfinite(values).all() for name, values in kept.items() if name.startswith("model."))
+        assert torch.tensor(kept["step"]) >= 1
+    assert sentences[0] == sentences[1]
+
+
+def test_kills_at_random(tmp_path):
+    """A few of what `python -m tests.soak` does in hundreds."""
+    asked = [sys.executable, "-m", "tests.soak", "--points", "8", "--cases", "train", "--out", str(tmp_path)]
+    done = subprocess.run(asked, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "summary.json").read_text())["results"]["train"]
+    assert found["points"] == 8
+    assert {found[key] for key in ("lost", "corrupt", "different", "left_over")} == {0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["points.json", "summary.json"]

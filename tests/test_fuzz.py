@@ -1,0 +1,576 @@
+"""Whatever is in a file: one sentence and a code, no traceback, no file touched outside the folder asked for, no runaway.
+
+Files are real small ones, changed at random: cut short, bytes turned, entries of JSON replaced by anything, lengths made huge.
+Hashes of summaries are set right afterwards where the change should be seen by what comes after the check.
+
+    pytest tests/test_fuzz.py --no-shape-checks                                # as in the suite
+    pytest tests/test_fuzz.py --no-shape-checks --hypothesis-profile=long      # for as long as it takes
+
+With ROPESCOPE_FUZZ=FOLDER it is counted there what came out.
+"""
+
+import contextlib
+import copy
+import hashlib
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, currently_in_test_context, event, given, note, settings
+from hypothesis import strategies as st
+
+from ropescope import cli, runs
+
+RESULTS = Path(__file__).parents[1] / "results"
+NOWHERE = "/proc/nowhere"
+"""A folder that cannot be written to: commands that would go on to work for a long time end there."""
+SECONDS = 60
+MEMORY = 3 << 30
+"""That a command may take beside what is loaded."""
+
+usual = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])
+
+
+def at_most(examples: int):
+    """Fewer examples than the profile asks for, in proportion, for what takes long."""
+    return settings(usual, max_examples=max(1, settings.default.max_examples * examples // 60))
+
+
+# What must hold
+
+
+def touched(root: Path) -> dict[str, tuple[int, str]]:
+    """All that lies below a folder, but for what a command was asked to write."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "out" not in path.relative_to(root).parts[:1]:
+            found[str(path)] = (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+    return found
+
+
+def too_slow(number, frame):
+    raise AssertionError(f"it takes longer than {SECONDS} seconds")
+
+
+def outcome(arguments: list[str], root: Path) -> tuple[int, str]:
+    """Exit code and what was said of a command run here, with a home and a working folder in which nothing may change."""
+    for name in ("home", "cwd"):
+        (root / name).mkdir(exist_ok=True)
+        (root / name / "mine.txt").write_text("mine")
+    before, said, code = touched(root), io.StringIO(), 0
+    here, argv, home = Path.cwd(), sys.argv, os.environ.get("HOME", "")
+    least, most = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    clock = signal.signal(signal.SIGALRM, too_slow)
+    try:
+        os.chdir(root / "cwd")
+        os.environ["HOME"] = str(root / "home")
+        sys.argv = ["ropescope", *arguments]
+        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, most))
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            cli.main()
+    except SystemExit as leaving:
+        code = leaving.code or 0
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, clock)
+        resource.setrlimit(resource.RLIMIT_DATA, (least, most))
+        os.chdir(here)
+        os.environ["HOME"], sys.argv = home, argv
+    check(code, said.getvalue())
+    assert touched(root) == before
+    return code, said.getvalue()
+
+
+COUNTS: dict[str, dict[str, int]] = {}
+
+
+@pytest.fixture(autouse=True)
+def counted(request):
+    """After each test, what came out of its examples."""
+    yield
+    if folder := os.environ.get("ROPESCOPE_FUZZ"):
+        rows = {"examples": sum(map(sum_of, COUNTS.values())), "refused": sum(sum_of(row, "0") for row in COUNTS.values())}
+        runs.write_summary(Path(folder), "fuzz", {"examples": settings.default.max_examples}, COUNTS | {"all": rows})
+
+
+def sum_of(row: dict[str, int], but: str = "") -> int:
+    return sum(count for code, count in row.items() if code != but)
+
+
+def check(code: int, said: str) -> None:
+    if currently_in_test_context():
+        note(said)
+        event(f"code {code}")
+        row = COUNTS.setdefault(os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split()[0].removeprefix("test_"), {})
+        row[str(code)] = row.get(str(code), 0) + 1
+    assert code in (0, 1, 2), said
+    assert "Traceback" not in said
+    if code:
+        last = said.splitlines()[-1]
+        assert last.startswith("ropescope: "), said
+        assert len([line for line in said.splitlines() if line.startswith("ropescope: ")]) == 1, said
+        assert len(last) < 2000
+
+
+# How files are changed
+
+SIZES = [0, 1, 2, 0x7F, 0xFF, 1 << 16, (1 << 31) - 1, 1 << 32, 1 << 40, (1 << 63) - 1, (1 << 64) - 1]
+
+
+@st.composite
+def changed_bytes(draw, data: bytes, head: int | None = None) -> bytes:
+    """A file cut short, with some bytes turned, or with a number in it that is as good as any other."""
+    found = bytearray(data)
+    places = st.integers(0, max(0, min(len(data), head or len(data)) - 1))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(places)
+        match draw(st.sampled_from(["cut", "turn", "number", "short number", "put in", "take out", "again"])):
+            case "cut":
+                del found[at:]
+            case "turn" if at < len(found):
+                found[at] ^= 1 << draw(st.integers(0, 7))
+            case "number":
+                found[at : at + 8] = struct.pack("<Q", draw(st.sampled_from(SIZES)))
+            case "short number":
+                found[at : at + 4] = struct.pack("<I", draw(st.sampled_from(SIZES)) & 0xFFFFFFFF)
+            case "put in":
+                found[at:at] = draw(st.binary(max_size=20))
+            case "take out":
+                del found[at : at + draw(st.integers(1, 20))]
+            case _:
+                found[at:at] = found[at : at + 40]
+    return bytes(found)
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.sampled_from([0, 1, -1, 2**31, 10**6, 10**12])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["../../x", "/etc/passwd", "\x1b[2J", "\u202e", "<script>alert(1)</script>", "\x00", "1e999", "nan"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def changed_json(draw, content):
+    """Some entries replaced by anything, taken out, renamed, or put in the place of others."""
+    found = copy.deepcopy(content)
+    for _ in range(draw(st.integers(1, 3))):
+        at = found
+        while isinstance(at, dict | list) and at:
+            key = draw(st.sampled_from(sorted(at))) if isinstance(at, dict) else draw(st.integers(0, len(at) - 1))
+            inner = at[key]
+            if not (isinstance(inner, dict | list) and inner) or draw(st.integers(0, 3)) == 0:
+                break
+            at = inner
+        if not (isinstance(at, dict | list) and at):
+            return draw(anything)
+        match draw(st.sampled_from(["replace", "replace", "take out", "rename", "deepen"])):
+            case "replace":
+                at[key] = draw(anything)
+            case "take out":
+                del at[key]
+            case "rename" if isinstance(at, dict):
+                at[draw(st.text(max_size=8))] = at.pop(key)
+            case _:
+                at[key] = [at[key]]
+    return found
+
+
+@st.composite
+def changed_text(draw, content) -> bytes:
+    """A JSON file whose entries, or bytes, were changed."""
+    if draw(st.integers(0, 4)):
+        return json.dumps(draw(changed_json(content))).encode()
+    if draw(st.integers(0, 5)) == 0:
+        return draw(st.sampled_from([b"", b"[" * 100_000, b'{"a":' * 50_000, b"NaN", b"\xff\xfe", b"null", b"\x00" * 64]))
+    return draw(changed_bytes(json.dumps(content).encode()))
+
+
+# Run folders
+
+
+def small_run(name: str, to: Path) -> Path:
+    """A recorded run without pictures."""
+    folder = to / "in" / name
+    shutil.rmtree(to / "in", ignore_errors=True)
+    shutil.copytree(RESULTS / name, folder, ignore=shutil.ignore_patterns("*.png", "*.html"))
+    return folder
+
+
+def set_right(folder: Path) -> None:
+    """Hashes of files in a summary, if there still is one with hashes."""
+    path = folder / "summary.json"
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        summary = json.loads(path.read_bytes())
+        for file in summary["sha256"]:
+            if (folder / file).is_file():
+                summary["sha256"][file] = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+        path.write_text(json.dumps(summary))
+
+
+RUNS = {
+    "number-0": ["summary.json", "config.json", "history.safetensors"],
+    "profile-stories15M": ["summary.json", "profile.nc"],
+    "theory": ["summary.json", "curves.json"],
+    "canonical": ["summary.json", "curves.json"],
+    "control-letter": ["summary.json"],
+    "generalise-letter": ["summary.json", "rows.json"],
+    "llm-tinyllama-1.1b": ["summary.json", "answers.jsonl"],
+    "conformance": ["summary.json", "families.json"],
+    "bench": ["summary.json"],
+    "bench-profile": ["summary.json"],
+    "dynamics": ["summary.json"],
+}
+
+
+@at_most(30)
+@given(st.data())
+def test_run_folders(tmp_path, data):
+    name = data.draw(st.sampled_from(sorted(RUNS)))
+    folder = small_run(name, tmp_path)
+    file = folder / data.draw(st.sampled_from(RUNS[name]))
+    note(str(file))
+    if file.suffix == ".json":
+        file.write_bytes(data.draw(changed_text(json.loads(file.read_text()))))
+    else:
+        file.write_bytes(data.draw(changed_bytes(file.read_bytes(), data.draw(st.sampled_from([600, None])))))
+    if data.draw(st.integers(0, 5)):
+        set_right(folder)
+    outcome(["report", str(folder), "--out", str(tmp_path / "out" / "page.html")], tmp_path)
+
+
+@at_most(8)
+@given(st.data())
+def test_playgrounds(tmp_path, data):
+    folder = small_run("profile-stories15M", tmp_path)
+    played = json.loads((RESULTS / "profile-smollm2-135m" / "playground.json").read_text())
+    (folder / "playground.json").write_bytes(data.draw(changed_text(played)))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"sha256": summary["sha256"] | {"playground.json": ""}}))
+    set_right(folder)
+    outcome(["report", str(folder), "--out", str(tmp_path / "out" / "page.html")], tmp_path)
+
+
+@at_most(20)
+@given(st.data())
+def test_training_runs_for_dynamics(tmp_path, data):
+    folder = small_run("number-0", tmp_path)
+    file = folder / data.draw(st.sampled_from(["config.json", "history.safetensors"]))
+    if file.suffix == ".json":
+        file.write_bytes(data.draw(changed_text(json.loads(file.read_text()))))
+    else:
+        file.write_bytes(data.draw(changed_bytes(file.read_bytes(), data.draw(st.sampled_from([1500, None])))))
+    outcome(["dynamics", str(folder), "--out", NOWHERE], tmp_path)
+
+
+# Settings
+
+
+TINY = ['task_sizes={"targets":3,"stops":3,"hops":2}', "samples=[300,60,60]", "layers=1", "width=8", "steps=4", "warm_up=1"]
+TINY += ["watch_every=2", "checkpoint_every=2", "probe=20", "batch=4"]
+TRAIN = ["train", "number", "--resume", *(part for change in TINY for part in ("--set", change))]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("trained")
+    assert outcome([*TRAIN, "--out", str(root / "out")], root) == (0, "")
+    return root / "out"
+
+
+@at_most(20)
+@given(st.data())
+def test_training_that_is_resumed(tmp_path, trained, data):
+    """Of a changed checkpoint nothing is used: the run ends in the same weights or is refused."""
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    shutil.copytree(trained, tmp_path / "out")
+    name = data.draw(st.sampled_from(["config.json", "checkpoint.safetensors", "history.safetensors"]))
+    file = tmp_path / "out" / name
+    whole = file.read_bytes()
+    file.write_bytes(data.draw(changed_bytes(whole)))
+    code, said = outcome([*TRAIN, "--out", str(tmp_path / "out")], tmp_path)
+    if code == 0:
+        for kept in ("model/model.safetensors", "checkpoint.safetensors"):
+            assert (tmp_path / "out" / kept).read_bytes() == (trained / kept).read_bytes()
+    else:
+        assert str(tmp_path / "out") in said
+
+
+NOTED = {"arguments": ["theory", "--inputs", "20000", "--draws", "1000"], "made_from": {}, "seconds": 3.5}
+
+
+@at_most(30)
+@given(st.data())
+def test_notes_of_reproduce(tmp_path, data):
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    (tmp_path / "out" / "steps").mkdir(parents=True)
+    shutil.copytree(RESULTS / "bench", tmp_path / "out" / "theory")
+    (tmp_path / "out" / "steps" / "theory.json").write_bytes(data.draw(changed_text(NOTED)))
+    outcome(["reproduce", "--list", "--out", str(tmp_path / "out")], tmp_path)
+
+
+@at_most(60)
+@given(st.data())
+def test_kept_units(tmp_path, data):
+    """Whatever has become of a file of arrays, the arrays are those that were kept."""
+    right = {"x": np.arange(7.0), "y": np.array([[1, 2]])}
+    path = tmp_path / "00000.safetensors"
+    path.write_bytes(data.draw(changed_bytes(runs.packed_arrays(right))))
+    with contextlib.redirect_stderr(io.StringIO()):
+        found = runs.kept_arrays(path, lambda: right)
+    check(0, "")
+    assert found.keys() == right.keys()
+    assert all(np.array_equal(found[name], right[name]) for name in right)
+
+
+@at_most(60)
+@given(st.data())
+def test_journals(tmp_path, data):
+    """No answer is read that was not given."""
+    from ropescope.experiments.llm import Answer, Journal  # noqa: PLC0415
+    from ropescope.tasks.chat import Question  # noqa: PLC0415
+
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with Journal(tmp_path, {"model": "nobody"}) as journal:
+        for number in range(4):
+            journal.add(Question("letter", 12, 1, number, f"question {number}", "b"), Answer(f"answer {number}", 10, 2))
+    path = tmp_path / data.draw(st.sampled_from(["config.json", "answers.jsonl"]))
+    path.write_bytes(data.draw(changed_bytes(path.read_bytes())))
+    try:
+        with Journal(tmp_path, {"model": "nobody"}) as again:
+            assert again.answers.items() <= journal.answers.items()
+        check(0, "")
+    except ValueError as error:
+        check(2, f"ropescope: {error}")
+
+
+@at_most(30)
+@given(change=st.sampled_from(TINY), value=anything)
+def test_recipes(tmp_path, change, value):
+    """Small enough to be refused, or they would be trained."""
+    name = change.partition("=")[0]
+    text = json.dumps(value)
+    outcome(["train", "number", "--set", f"{name}={text}", "--set", "width=3", "--out", str(tmp_path / "out")], tmp_path)
+
+
+# Language models
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A Llama of two layers with a tokenizer of words."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    words = {word: n for n, word in enumerate(["[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,:"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()])
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=len(words), **sizes, num_key_value_heads=1, max_position_embeddings=64)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def copied(model: Path, to: Path) -> Path:
+    shutil.rmtree(to / "in", ignore_errors=True)
+    shutil.copytree(model, to / "in" / "tiny")
+    return to / "in" / "tiny"
+
+
+def profile(model: Path, root: Path, prompts: str = "number") -> tuple[int, str]:
+    return outcome(["profile", str(model), "--prompts", prompts, "--count", "1", "--out", NOWHERE], root)
+
+
+def test_the_model_itself_is_opened(tmp_path, model):
+    text = tmp_path / "prompt.txt"
+    text.write_text("a b c\nd e f\ng h i\n")
+    code, said = profile(model, tmp_path, str(text))
+    assert code == 2
+    assert f"--out {NOWHERE} cannot be written to" in said
+
+
+@at_most(40)
+@given(st.data())
+def test_settings_of_models(tmp_path, model, data):
+    folder = copied(model, tmp_path)
+    file = folder / data.draw(st.sampled_from(["config.json", "config.json", "tokenizer.json", "tokenizer_config.json"]))
+    file.write_bytes(data.draw(changed_text(json.loads(file.read_text()))))
+    profile(folder, tmp_path, "number")
+
+
+def with_header(weights: bytes, header: object) -> bytes:
+    text = json.dumps(header).encode()
+    size = int.from_bytes(weights[:8], "little")
+    return struct.pack("<Q", len(text)) + text + weights[8 + size :]
+
+
+@at_most(50)
+@given(st.data())
+def test_safetensors(tmp_path, model, data):
+    folder = copied(model, tmp_path)
+    file = folder / "model.safetensors"
+    weights = file.read_bytes()
+    size = int.from_bytes(weights[:8], "little")
+    if data.draw(st.booleans()):
+        file.write_bytes(with_header(weights, data.draw(changed_json(json.loads(weights[8 : 8 + size])))))
+    else:
+        file.write_bytes(data.draw(changed_bytes(weights, data.draw(st.sampled_from([16, 8 + size, None])))))
+    profile(folder, tmp_path)
+
+
+@at_most(40)
+@given(st.data())
+def test_models_of_our_own(tmp_path, trained, data):
+    folder = copied(trained / "model", tmp_path)
+    file = folder / data.draw(st.sampled_from(["config.json", "model.safetensors"]))
+    if file.suffix == ".json":
+        file.write_bytes(data.draw(changed_text(json.loads(file.read_text()))))
+    else:
+        weights = file.read_bytes()
+        size = int.from_bytes(weights[:8], "little")
+        if data.draw(st.booleans()):
+            file.write_bytes(with_header(weights, data.draw(changed_json(json.loads(weights[8 : 8 + size])))))
+        else:
+            file.write_bytes(data.draw(changed_bytes(weights, data.draw(st.sampled_from([16, 8 + size, None])))))
+    outcome(["evaluate", "number", "--model", str(folder), "--out", NOWHERE], tmp_path)
+
+
+@pytest.fixture(scope="module")
+def gguf_file(tmp_path_factory) -> Path:
+    """The smallest Llama that can be written as GGUF."""
+    import gguf  # noqa: PLC0415
+
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for add, value in (
+        (writer.add_context_length, 64),
+        (writer.add_embedding_length, 32),
+        (writer.add_block_count, 1),
+        (writer.add_feed_forward_length, 32),
+        (writer.add_head_count, 2),
+        (writer.add_head_count_kv, 1),
+        (writer.add_rope_dimension_count, 16),
+        (writer.add_layer_norm_rms_eps, 1e-5),
+        (writer.add_vocab_size, 40),
+    ):
+        add(value)
+    draws = np.random.default_rng(0)
+    shapes = {"token_embd": (40, 32), "output_norm": (32,), "output": (40, 32)}
+    shapes |= {"blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,), "blk.0.attn_q": (32, 32), "blk.0.attn_output": (32, 32)}
+    shapes |= {"blk.0.attn_k": (16, 32), "blk.0.attn_v": (16, 32)}
+    shapes |= {"blk.0.ffn_gate": (32, 32), "blk.0.ffn_up": (32, 32), "blk.0.ffn_down": (32, 32)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", draws.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_the_gguf_file_itself_is_opened(tmp_path, gguf_file):
+    code, said = profile(gguf_file, tmp_path)
+    assert code == 2
+    assert "has no tokenizer beside it" in said
+
+
+@at_most(50)
+@given(st.data())
+def test_gguf(tmp_path, gguf_file, data):
+    whole = gguf_file.read_bytes()
+    file = tmp_path / "in.gguf"
+    file.write_bytes(data.draw(changed_bytes(whole, data.draw(st.sampled_from([24, 400, 1600, None])))))
+    profile(file, tmp_path)
+
+
+def test_a_count_that_no_file_can_hold(tmp_path):
+    """The usual reader would go on for as long as it says."""
+    import gguf  # noqa: PLC0415
+
+    path = tmp_path / "in.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_array("some.numbers", [1, 2, 3])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    whole = path.read_bytes()
+    at = whole.index(b"some.numbers") + len("some.numbers") + 8
+    path.write_bytes(whole[:at] + struct.pack("<Q", 1 << 40) + whole[at + 8 :])
+    code, said = profile(path, tmp_path)
+    assert code == 2
+    assert "tells of 1,099,511,627,776 entries, more than the file can hold" in said
+
+
+# Prompts
+
+ODD = ["\x00", "\u202e", "\x1b[31m", "\r\n", "\u2028", "\t", "a b\nc d\n", "\n\n", "🜚", "e\u0301", "\x85", " " * 50, "x" * 3000]
+
+
+@at_most(30)
+@given(st.data())
+def test_prompt_files(tmp_path, model, data):
+    path = tmp_path / "prompts.txt"
+    if data.draw(st.booleans()):
+        path.write_bytes(data.draw(st.binary(max_size=200)))
+    else:
+        text = "".join(data.draw(st.lists(st.text(max_size=20) | st.sampled_from(ODD), max_size=12)))
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    blocks = data.draw(st.sampled_from(["line", "token"]))
+    outcome(["profile", str(model), "--prompts", str(path), "--blocks", blocks, "--out", NOWHERE], tmp_path)
+
+
+# In processes of their own
+
+
+def test_from_the_shell(tmp_path, model, gguf_file, trained):
+    """The same from outside, where nothing of ours stands between Python and the user."""
+    cases = []
+    run = small_run("theory", tmp_path)
+    (run / "summary.json").write_text('{"command": "theory", "config": {}, "results": {"bounds": []}, "sha256": {}}')
+    cases.append(["report", str(run), "--out", str(tmp_path / "out" / "page.html")])
+    cut = copied(trained / "model", tmp_path / "cut")
+    (cut / "model.safetensors").write_bytes(struct.pack("<Q", (1 << 63) - 1) + b"{" * 100)
+    cases.append(["evaluate", "number", "--model", str(cut), "--out", NOWHERE])
+    (tmp_path / "in.gguf").write_bytes(gguf_file.read_bytes()[:8] + b"\xff" * 16 + gguf_file.read_bytes()[24:])
+    cases.append(["profile", str(tmp_path / "in.gguf"), "--out", NOWHERE])
+    for name in ("home", "cwd"):
+        (tmp_path / name).mkdir()
+    before = touched(tmp_path)
+    environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    del environment["ROPESCOPE_TRACEBACK"]
+    for case in cases:
+        done = subprocess.run(
+            [sys.executable, "-m", "ropescope", *case],
+            cwd=tmp_path / "cwd",
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode in (1, 2)
+        check(done.returncode, done.stderr)
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert touched(tmp_path) == before
