@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "ropescope"
@@ -210,27 +211,52 @@ def _first(doc: str) -> str:
 
 
 def commands() -> str:
-    """The page of all commands, as their `--help` has it."""
-    from typer.testing import CliRunner  # noqa: PLC0415
+    """The page of all commands: what their `--help` says, without its layout, which changes with the version of typer."""
+    import typer  # noqa: PLC0415
 
     from ropescope.cli import app  # noqa: PLC0415
 
-    def said(*arguments: str) -> str:
-        result = CliRunner().invoke(app, [*arguments, "--help"], prog_name="ropescope", terminal_width=WIDTH, color=False)
-        assert result.exit_code == 0, result.output
-        return "\n".join(line.rstrip() for line in result.output.strip().splitlines())
-
-    names = sorted(command.name or command.callback.__name__ for command in app.registered_commands if command.callback)
+    known: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    index = [f"| [`{name}`](#{name}) | {_first(command.help)} |" for name, command in known.items()]
     lines = [
         "# Commands",
         f"What `ropescope COMMAND --help` says. {WRITTEN} Which one for what: [guide.md](guide.md#recipes).",
-        f"```text\n{said()}\n```",
+        "\n".join(("| command | what it does |", "|---|---|", *index)),
         "Bad input ends in one sentence and exit code 2, Ctrl-C in exit code 130. Every run folder has a `summary.json` with "
-        "settings, versions, seeds and hashes of the files beside it.",
+        "settings, versions, seeds and hashes of the files beside it. What else can go wrong: [faults.md](faults.md).",
     ]
-    for name in names:
-        lines += [f"## {name}", f"```text\n{said(name)}\n```"]
+    for name, command in known.items():
+        lines += [f"## {name}", command.help.strip(), f"```sh\n{_examples(command.epilog)}\n```", "\n".join(_options(command))]
     return "\n\n".join(lines) + "\n"
+
+
+def _examples(epilog: str) -> str:
+    """Examples of a command, what stands in brackets behind them as a comment."""
+    shown = re.findall(r"Example:\s+(\S.*)", epilog)
+    return "\n".join(re.sub(r"\s{2,}\((.*)\)$", r"    # \1", example) for example in shown)
+
+
+def _options(command: Any) -> Iterator[str]:
+    """Rows of the table of a command's arguments and options."""
+    yield "| argument or option | | unless given |\n|---|---|---|"
+    for each in command.params:
+        if each.name == "help":
+            continue
+        if each.param_type_name == "argument":
+            name, default = (
+                f"{each.name.upper()}{'…' if each.nargs != 1 else ''}",
+                "required" if each.required else each.default,
+            )
+        else:
+            name = " / ".join((*each.opts, *each.secondary_opts))
+            default = "required" if each.required else each.default
+            if each.is_flag:  # one of two words, or a word that may be left out
+                default = (
+                    (each.opts if default else each.secondary_opts)[0] if default is not None and each.secondary_opts else None
+                )
+        said, _, otherwise = each.help.partition("[default: ")
+        shown = otherwise.rstrip("]") or ("" if default is None else f"`{default}`" if default != "required" else default)
+        yield f"| `{name}` | {said.strip().replace('|', chr(92) + '|')} | {shown} |"
 
 
 PAGES = {"api.md": api, "commands.md": commands}
