@@ -9,7 +9,7 @@ from beartype import BeartypeConf, beartype
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["ROPESCOPE_TRACEBACK"] = "1"  # a mistake of ours is shown with its place
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=150, print_blob=True)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=100, print_blob=True)
 hypothesis.settings.load_profile("default")
 
 shape_checker = beartype(conf=BeartypeConf(is_pep484_tower=True))

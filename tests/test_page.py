@@ -408,7 +408,7 @@ def broken(tmp_path, case):
         ("hash", "families.json is not the file its summary was written with"),
         ("JSON", "summary.json is damaged"),
         ("NaN", "summary.json is damaged .NaN is no number"),
-        ("other JSON", "summary.json is no summary of a run"),
+        ("other JSON", "summary.json is damaged .it has no entries"),
         ("lacking", "lacks what a run of bench holds"),
         ("no run", "holds no run of ropescope"),
         ("nowhere", "nowhere is no folder"),
