@@ -759,7 +759,8 @@ def profile(
     from .experiments import profile as experiment
     from .experiments.profile_statistics import statistics
     from .models.door import Door
-    from .models.load import load_model, source_of
+    from .models.load import load_model
+    from .models.source import source_of
     from .report import profile as figures
     from .report.charts import write_chart
     from .tasks import prompts as makers

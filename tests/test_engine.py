@@ -16,11 +16,13 @@ import real
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ropescope import cli
 from ropescope import engine as engines
 from ropescope.engine import HERE, Engine, in_order, kept, spread
 from ropescope.experiments import canonical
 from ropescope.experiments.bench_engine import bench_engine, canonical_job, joined, loopback, profile_job
-from ropescope.models.load import load_model, open_source, source_of
+from ropescope.models.load import load_model
+from ropescope.models.source import open_source, source_of
 from ropescope.training import seeds, trainer
 from ropescope.training.stacked import Training
 
@@ -258,6 +260,26 @@ def train_command(cluster, folder: Path, steps: int, *more: str) -> list[str]:
     changes = [text for change in (*SETTINGS, f"steps={steps}", "checkpoint_every=10") for text in ("--set", change)]
     engine = ["--engine", "ray", "--address", cluster.address]
     return command("train", "number", "--seeds", "0,1", "--out", str(folder), *changes, *engine, *more)
+
+
+def test_the_command_trains_several_seeds_here(tmp_path, monkeypatch, capsys):
+    changes = [text for change in (*SETTINGS, "steps=20") for text in ("--set", change)]
+
+    def train(*options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ropescope", "train", "number", "--out", str(tmp_path), *changes, *options])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return left.value.code, *capsys.readouterr()
+
+    code, out, err = train("--seeds", "0,1")
+    assert (code, err) == (0, "")
+    assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"number-{n}") for n in (0, 1)]
+    assert "already holds a run: add --resume" in train("--seeds", "2,1")[2]
+    assert not (tmp_path / "number-2").exists(), "nothing is begun unless all can be"
+    again = train("--seeds", "0,1,1,2", "--resume")
+    assert again[0] == 0
+    assert again[1].startswith(out)
+    assert (tmp_path / "number-2" / "summary.json").exists()
 
 
 def test_a_cluster_of_our_own_leaves_nothing_behind(tmp_path):

@@ -22,7 +22,8 @@ from typing import Any
 
 from ..engine import HERE, QUIET, Engine, own_token
 from ..models.door import Door
-from ..models.load import Loaded, source_of
+from ..models.load import Loaded
+from ..models.source import source_of
 from ..tasks.prompts import binding_prompts
 from . import canonical, profile
 from .profile_statistics import statistics

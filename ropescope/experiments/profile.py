@@ -28,7 +28,7 @@ from ..measures.scores import permutation_scores, swap_scores
 from ..measures.shares import exclusion
 from ..models.door import Door, LayerRead, read_layers
 from ..models.gptj import GPTJ
-from ..models.load import Source, open_source
+from ..models.source import Source, open_source
 from ..runs import claim
 from ..tasks.prompts import Prompt, as_prompt
 

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import logging as logging_of_python
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,44 +107,6 @@ def _tokenizer(transformers: Any, where: str, options: dict[str, Any]) -> Any:
         return found if found("a", add_special_tokens=False)["input_ids"] else None
     except Exception:  # any of many libraries may fail on what is in a file
         return None
-
-
-@dataclass(frozen=True)
-class Source:
-    """All that another process needs to open the same model, and the hash that its parameters must have there."""
-
-    name: str
-    dtype: str
-    trust_remote_code: bool
-    parameters: str
-
-
-def source_of(model: nn.Module, name: str, dtype: str, trust_remote_code: bool) -> Source:
-    """Where an open model came from, for other processes: a folder or file by its whole path."""
-    path = Path(name)
-    return Source(str(path.resolve()) if path.exists() else name, dtype, trust_remote_code, parameter_hash(model))
-
-
-def open_source(source: Source) -> nn.Module:
-    """The model, here; a ValueError in one sentence if it is not there or not the same."""
-    try:
-        model = load_model(source.name, source.dtype, source.trust_remote_code).model
-    except ValueError as error:
-        raise ValueError(f"on {socket.gethostname()}: {error}") from None
-    if parameter_hash(model) != source.parameters:
-        raise ValueError(
-            f"on {socket.gethostname()}: {source.name} holds other weights than where the run was started: copy them anew"
-        )
-    return model
-
-
-def parameter_hash(model: nn.Module) -> str:
-    """Of all parameters and buffers as they are in memory, wherever they came from."""
-    found = hashlib.sha256()
-    for name, value in [*model.named_parameters(), *model.named_buffers()]:
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
 
 
 def _require_fitting(transformers: Any, path: Path, where: str, options: dict[str, Any]) -> None:

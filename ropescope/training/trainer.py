@@ -195,6 +195,11 @@ def recipe(task: str, preset: str = "paper", seed: int = 0, changes: Sequence[st
     return Recipe(**settings)
 
 
+def check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Refuse, before anything is done, a folder in which this run could not be begun or gone on with."""
+    _refuse_other_runs(folder, json.dumps(recipe.settings(), indent=2) + "\n", resume)
+
+
 def train(
     recipe: Recipe,
     folder: Path,
@@ -291,11 +296,6 @@ def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
             raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
         if file.read_bytes() != config.encode():
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
-
-
-def check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Refuse, before anything is done, a folder in which this run could not be begun or gone on with."""
-    _refuse_other_runs(folder, json.dumps(recipe.settings(), indent=2) + "\n", resume)
 
 
 def _first_line(error: Exception) -> str:

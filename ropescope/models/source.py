@@ -1,0 +1,51 @@
+"""A model that other processes open for themselves: the same name, and the same weights or none."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from .load import load_model
+
+
+@dataclass(frozen=True)
+class Source:
+    """All that another process needs to open the same model, and the hash that its parameters must have there."""
+
+    name: str
+    dtype: str
+    trust_remote_code: bool
+    parameters: str
+
+
+def source_of(model: nn.Module, name: str, dtype: str, trust_remote_code: bool) -> Source:
+    """Where an open model came from, for other processes: a folder or file by its whole path."""
+    path = Path(name)
+    return Source(str(path.resolve()) if path.exists() else name, dtype, trust_remote_code, parameter_hash(model))
+
+
+def open_source(source: Source) -> nn.Module:
+    """The model, here; a ValueError in one sentence if it is not there or not the same."""
+    try:
+        model = load_model(source.name, source.dtype, source.trust_remote_code).model
+    except ValueError as error:
+        raise ValueError(f"on {socket.gethostname()}: {error}") from None
+    if parameter_hash(model) != source.parameters:
+        raise ValueError(
+            f"on {socket.gethostname()}: {source.name} holds other weights than where the run was started: copy them anew"
+        )
+    return model
+
+
+def parameter_hash(model: nn.Module) -> str:
+    """Of all parameters and buffers as they are in memory, wherever they came from."""
+    found = hashlib.sha256()
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
