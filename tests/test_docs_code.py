@@ -102,7 +102,7 @@ def test_python_in_the_docs_runs(chain, folder):
 
 def test_languages_are_those_that_are_tested():
     """Code in another language would pass unseen; text and JavaScript of the page are looked at elsewhere."""
-    assert {block.language for block in BLOCKS} <= {"python", "pycon", "sh", "text", "js", "bibtex", "yaml"}
+    assert {block.language for block in BLOCKS} <= {"python", "pycon", "sh", "text", "js"}
 
 
 # Commands
