@@ -240,23 +240,19 @@ def _options(command: Any) -> Iterator[str]:
     """Rows of the table of a command's arguments and options."""
     yield "| argument or option | | unless given |\n|---|---|---|"
     for each in command.params:
-        if each.name == "help":
-            continue
-        if each.param_type_name == "argument":
-            name, default = (
-                f"{each.name.upper()}{'…' if each.nargs != 1 else ''}",
-                "required" if each.required else each.default,
-            )
-        else:
-            name = " / ".join((*each.opts, *each.secondary_opts))
-            default = "required" if each.required else each.default
-            if each.is_flag:  # one of two words, or a word that may be left out
-                default = (
-                    (each.opts if default else each.secondary_opts)[0] if default is not None and each.secondary_opts else None
-                )
-        said, _, otherwise = each.help.partition("[default: ")
-        shown = otherwise.rstrip("]") or ("" if default is None else f"`{default}`" if default != "required" else default)
-        yield f"| `{name}` | {said.strip().replace('|', chr(92) + '|')} | {shown} |"
+        if each.name != "help":
+            argument = f"{each.name.upper()}{'…' if each.nargs != 1 else ''}" if each.param_type_name == "argument" else ""
+            said, _, otherwise = each.help.replace("|", "\\|").partition("[default: ")
+            unless = "required" if each.required else otherwise.rstrip("]") or _default(each)
+            yield f"| `{argument or ' / '.join((*each.opts, *each.secondary_opts))}` | {said.strip()} | {unless} |"
+
+
+def _default(each: Any) -> str:
+    """What an argument or option is unless given; of a word that may be left out, nothing."""
+    value = each.default
+    if getattr(each, "is_flag", False) and value is not None:
+        value = (each.opts if value else each.secondary_opts)[0] if each.secondary_opts else None
+    return "" if value is None else f"`{value}`"
 
 
 PAGES = {"api.md": api, "commands.md": commands}
