@@ -328,6 +328,22 @@ def watched_rows() -> list[str]:
     return [*rows, f"pure symbolic are {pure}. In the end {leaning} of {len(llama['heads'])} heads lean to things."]
 
 
+def fine_tuned_rows() -> list[str]:
+    """What the watched SmolLM2 did at its first look and at its last."""
+    from ropescope.experiments.dynamics import dynamics  # noqa: PLC0415
+    from ropescope.measures.purity import purity  # noqa: PLC0415
+    from ropescope.runs import read_trajectory  # noqa: PLC0415
+
+    run = read_trajectory(ROOT / "results" / "watch-smollm2")
+    kinds, rows = dynamics(run)["kinds"], []
+    for at, name in ((0, "first"), (-1, "last")):
+        pure = purity(run.measures["positional"][at], run.measures["symbolic"][at])
+        loss = "-" if run.loss[at] != run.loss[at] else f"{run.loss[at]:.2f}"
+        leaning = f"{kinds[name]['positional']} | {kinds[name]['symbolic']} | {kinds[name]['mixed']}"
+        rows.append(f"| {run.steps[at]} | {loss} | {leaning} | {(pure == 1).sum()} | {(pure == -1).sum()} |")
+    return rows
+
+
 def watching_costs() -> list[str]:
     found = results("bench-watch")
     return [
@@ -359,6 +375,7 @@ TABLES = [
     ("docs/llm.md", llm_rows, ()),
     ("docs/many-machines.md", engine_rows, ()),
     ("docs/watching.md", watched_rows, ()),
+    ("docs/watching.md", fine_tuned_rows, ()),
     ("docs/watching.md", watching_costs, ()),
 ]
 
