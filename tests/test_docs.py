@@ -341,7 +341,9 @@ def fine_tuned_rows() -> list[str]:
         loss = "-" if run.loss[at] != run.loss[at] else f"{run.loss[at]:.2f}"
         leaning = f"{kinds[name]['positional']} | {kinds[name]['symbolic']} | {kinds[name]['mixed']}"
         rows.append(f"| {run.steps[at]} | {loss} | {leaning} | {(pure == 1).sum()} | {(pure == -1).sum()} |")
-    return rows
+    lean = run.measures["symbolic"] - run.measures["positional"]
+    moved = abs(lean[-1] - lean[0])
+    return [*rows, f"differ by {moved.mean():.2f} on average, and by {moved.max():.2f} in one head"]
 
 
 def watching_costs() -> list[str]:

@@ -63,8 +63,8 @@ def _figures_of_many(run: Trajectory, result: Mapping[str, Any], layers: Sequenc
         many_heads.kinds_chart(run),
         many_heads.purity_map(run, result),
     ]
-    if any(step is not None for kind in KINDS["domain"] for step in result["purity"]["0.1"][f"since_{kind}"]):
-        panels.append(many_heads.since_chart(run, result))
+    if (since := many_heads.since_chart(run, result)) is not None:
+        panels.append(since)
     over_time = alt.vconcat(*panels).resolve_scale(color="independent", strokeDash="independent", shape="independent")
     telling = many_heads.telling_heads(run, result, layers)
     return {

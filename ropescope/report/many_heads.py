@@ -125,7 +125,7 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
     said = " : ".join(f"datum.value == {n} ? 'L{run.layers[n // heads]}'" for n in ticks) + " : ''"
     step = max(2.0, min(14.0, 560 / (layers * heads)))
     shown_steps = run.steps[columns[:: max(1, round(len(columns) / 10))]].tolist()
-    wide = max(4.0, min(28.0, WIDTH / len(columns)))
+    wide = max(4.0, WIDTH / len(columns))
     base = alt.Chart(Inline(values=rows)).transform_flatten(["step", "positional", "symbolic", "difference"])
     base = base.encode(
         x=alt.X(
@@ -159,18 +159,23 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
     )
 
 
-def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart:
-    """The heads that are pure in the end, and since when; the first at the top."""
-    names, pure = heads_of(result), result["purity"]["0.1"]
+def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart | None:
+    """The heads that became pure and are so in the end, and since when; the first at the top. Nothing if there are none."""
+    names, pure, start = heads_of(result), result["purity"]["0.1"], int(run.steps[0])
     rows = [
         {"head": names[n], "kind": kind, "step": step}
         for kind in KINDS
         for n, step in enumerate(pure[f"since_{kind}"])
         if step is not None
     ]
+    always = sum(row["step"] == start for row in rows)
+    rows = [row for row in rows if row["step"] > start]
+    if not rows:
+        return None
     rows.sort(key=lambda row: (row["step"], names.index(row["head"])))
     first = "" if len(rows) <= MOST_ROWS else f"the first {MOST_ROWS} of "
-    title, rows = f"Step from which each of {first}{len(rows)} heads stayed pure", rows[:MOST_ROWS]
+    title = f"Step from which each of {first}{len(rows)} heads stayed pure" + (f"; {always} always were" if always else "")
+    rows = rows[:MOST_ROWS]
     return (
         alt.Chart(Inline(values=rows))
         .mark_point(filled=True, size=60)
