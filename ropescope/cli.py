@@ -174,7 +174,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    pass
+    _held.close()  # what an earlier command of this process held
 
 
 @app.command(epilog="Example:  ropescope demo --out out/demo")

@@ -66,7 +66,9 @@ def train_unit(shared: Sharing, unit: tuple[Path, Recipe]) -> dict[str, Any]:
             f"{socket.gethostname()} does not see {shared.mark.parent} of the machine where training was started: "
             "choose --out on a disk that all machines share"
         )
-    return train(recipe, folder, resume=True, snapshots=shared.snapshots, on_step=shared.on_step)
+    # A lost machine may give up the folder a moment after its unit is begun again elsewhere.
+    patience = 0.0 if shared.mark is None else 60.0
+    return train(recipe, folder, resume=True, snapshots=shared.snapshots, on_step=shared.on_step, patience=patience)
 
 
 @contextmanager

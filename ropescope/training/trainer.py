@@ -206,10 +206,12 @@ def train(
     resume: bool = False,
     snapshots: bool = False,
     on_step: Callable[[int, float, Row | None], None] | None = None,
+    patience: float = 0.0,
 ) -> dict[str, Any]:
     """Train to the end and return the summary's results.
 
-    `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row.
+    `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row. For `patience`
+    seconds another process that holds the folder is waited for.
     """
     config = json.dumps(recipe.settings(), indent=2) + "\n"
     _refuse_other_runs(folder, config, resume)
@@ -221,7 +223,7 @@ def train(
     model = GPTJ(GPTJConfig(*sizes, rope=recipe.rope(), dropout=recipe.dropout)).train()
     optimiser = recipe.optimiser(model)
     # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
-    with runs.locked(folder):
+    with runs.locked(folder, patience):
         _refuse_other_runs(folder, config, resume)  # again, as another may have come first
         return _train(recipe, folder, config, data, model, optimiser, snapshots, on_step)
 
