@@ -42,8 +42,9 @@ def _excludes(run: Run) -> bool:
     "A",
     "section 4",
     "r = -0.91, p ≤ 1e-4",
-    "r at most -0.7, p at most 1e-4 and, with whole layers shuffled, below 0.05, in every profile. Tables of random logits of unit size "
-    "have an r as strong, as both scores cannot be low: what a model decides is where its heads lie along that line. " + OTHERS,
+    "r at most -0.7, p at most 1e-4 and, with whole layers shuffled, below 0.05, in every profile. Tables of random logits of "
+    "unit size have an r as strong, as both scores cannot be low: a model decides where its heads lie along that line. "
+    + OTHERS,
 )
 def correlation(runs: Runs) -> Found:
     """Positional and symbolic scores over heads are strongly negatively correlated."""
