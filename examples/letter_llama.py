@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
     tokens = range(task.length - 1)  # every key moves, but for the query's own
     prompts = [rs.Prompt(ids, tuple((p, p + 1) for p in tokens), tuple(map(str, ids))) for ids in seen.tokens]
     name = f"Llama on the letter task, {options.layers} layers of {options.heads} heads"
-    with rs.HeadWatcher(model, prompts, out=options.out, every=options.every, name=name) as watcher:
+    recipe = {key: value for key, value in vars(options).items() if key != "out"}
+    with rs.HeadWatcher(model, prompts, out=options.out, every=options.every, name=name, about=recipe) as watcher:
         watcher.step(0, accuracy=lambda: accuracy(model, data["validation"]))
         for step in range(1, options.steps + 1):
             batch = data["train"][(step - 1) * options.batch : step * options.batch]

@@ -39,7 +39,9 @@ def main(arguments: list[str] | None = None) -> None:
     trainer = Trainer(model, settings, train_dataset=[{"input_ids": piece, "labels": piece} for piece in pieces])
 
     prompts = rs.binding_prompts(tokenizer, options.prompts, pairs=12, seed=options.seed)
-    watcher = rs.HeadWatcher(model, prompts, out=options.out, every=options.every, name="SmolLM2-135M on a short text")
+    recipe = {key: value for key, value in vars(options).items() if key not in ("out", "model")}
+    name = "SmolLM2-135M on a short text"
+    watcher = rs.HeadWatcher(model, prompts, out=options.out, every=options.every, name=name, about=recipe)
     trainer.add_callback(watcher)
 
     trainer.train()

@@ -242,7 +242,7 @@ def test_sharded_models_are_refused(tmp_path):
 
 def test_a_loop_of_ones_own(tmp_path):
     model = llama()
-    with HeadWatcher(model, PROMPTS, tmp_path, every=2, name="tiny") as watcher:
+    with HeadWatcher(model, PROMPTS, tmp_path, every=2, name="tiny", about={"seed": 3}) as watcher:
         watcher.step(0, accuracy=[0.0, 0.5])
         loop(model, 5, lambda step, loss: watcher.step(step, loss=loss, accuracy=lambda: [step / 10, 1.0]))
         assert find_runs([tmp_path])[0].results == {}
@@ -251,6 +251,7 @@ def test_a_loop_of_ones_own(tmp_path):
     np.testing.assert_allclose(run.accuracy, [[0, 0.5], [0.2, 1], [0.4, 1], [0.5, 1]], atol=1e-6)
     assert np.isnan(run.loss[0])
     assert (run.loss[1:] > 0).all()
+    assert find_runs([tmp_path])[0].config["training"] == {"seed": 3}
     results = find_runs([tmp_path])[0].results
     assert (results["looks"], results["last_step"], results["heads"]) == (4, 5, 8)
     page = write_page([tmp_path], tmp_path / "page.html").read_text()
@@ -322,6 +323,7 @@ def test_a_folder_of_other_things_is_refused(other, tmp_path):
         ({"heads": [(1, 4)]}, "layer 1 has no head 4"),
         ({"tau": 0.0}, "tau must be a positive number"),
         ({"writer": 3}, "writer must have add_scalar"),
+        ({"about": {"seed": {1}}}, "about must hold what JSON can hold"),
         ({"model": torch.nn.Linear(2, 2)}, "neither a model of transformers nor one of ours"),
     ],
 )

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import hashlib
 import inspect
+import json
 import os
 import random
 import warnings
@@ -63,6 +64,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
     writer   a `SummaryWriter` of TensorBoard, or whatever has `add_scalar(name, number, step)`
     tau      temperature of the weighting of swaps
     name     of the model, for titles
+    about    what training depends on (seed, rate, data, ...), to be kept with the looks; what JSON can hold
 
     With `transformers.Trainer`, `trainer.add_callback(rs.HeadWatcher(model, prompts, out="out/watch"))` is all it takes: scores
     go to all that `report_to` names. In a loop of one's own, tell it of every step. Weights in half precision are looked at
@@ -95,6 +97,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         log: Log | None = None,
         writer: Any = None,
         name: str | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         if type(every) is not int or every < 1:
             raise ValueError(f"every must be a whole number of steps, at least 1, not {every!r}")
@@ -140,6 +143,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
             "layers": self.layers,
             "every": every,
             "tau": tau,
+            **({} if about is None else {"training": _plain(about)}),
         }
         self._kept = HistoryFolder(Path(out), self.config, None if self.layers == list(range(len(own))) else self.layers)
 
@@ -456,6 +460,14 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 # What is asked for
+
+
+def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(about), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"about must hold what JSON can hold ({error})") from None
+    return plain
 
 
 def _layers(door: GPTJ | Door) -> tuple[list[int], list[int]]:
