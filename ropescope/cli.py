@@ -155,6 +155,7 @@ def _folder(out: Path) -> Path:
     """The folder for results, made if need be, and held against other writers until the command ends."""
     from . import runs
 
+    _held.close()  # a command holds one folder: what is still held is that of an earlier one of this process
     _held.enter_context(runs.locked(out))
     return out
 
@@ -174,7 +175,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    _held.close()  # what an earlier command of this process held
+    pass
 
 
 @app.command(epilog="Example:  ropescope demo --out out/demo")

@@ -225,7 +225,9 @@ def test_command_on_a_text(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     summary = check_summary(tmp_path / "run", "profile")
-    assert summary["config"]["prompts"] == {"kind": "text.txt", "count": 2, "blocks": "line"}
+    prompts = summary["config"]["prompts"]
+    assert len(prompts.pop("sha256")) == 64  # another text of this name is another profile
+    assert prompts == {"kind": "text.txt", "count": 2, "blocks": "line"}
     assert summary["results"]["inputs"] == 2
 
 
