@@ -6,6 +6,7 @@ what is damaged is named and never used. See docs/faults.md.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import hashlib
@@ -146,12 +147,14 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[int]:
             say(f"{folder} is on a file system without locks: let no other process write to it")
             break
         os.close(lock)
+    ending = sys.is_finalizing  # by then there is no `sys` any more, nor anything else; the system gives up the lock itself
     try:
         yield lock
     finally:
-        with suppress(OSError):
-            path.unlink()  # while it is held: who waits for it finds that it is gone and makes another
-        os.close(lock)
+        if not ending():
+            with suppress(OSError):
+                path.unlink()  # while it is held: who waits for it finds that it is gone and makes another
+            os.close(lock)
 
 
 def _is_file(path: Path, handle: int) -> bool:
@@ -402,6 +405,12 @@ class HistoryFolder:
 
 
 _growing: WeakValueDictionary[Path, HistoryFolder] = WeakValueDictionary()
+
+
+@atexit.register
+def _release_all() -> None:
+    for folder in list(_growing.values()):
+        folder.release()
 
 
 @dataclass(frozen=True)
