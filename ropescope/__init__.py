@@ -2,7 +2,7 @@
 
     >>> import torch, ropescope as rs
     >>> M = rs.counterfactual_logits(torch.randn(64), torch.randn(17, 64), rs.Rope(head_dim=64))
-    >>> rs.swap_scores(M)  # what comes out hangs on what was drawn
+    >>> rs.swap_scores(M)  # the result depends on what was drawn
     SwapScores(positional=tensor(...), symbolic=tensor(...))
 
 Axis letters, in every signature of the project:
@@ -45,6 +45,16 @@ if TYPE_CHECKING:
     from .measures.shares import entropy as entropy
     from .measures.shares import exclusion as exclusion
     from .measures.shares import variance_shares as variance_shares
+    from .models.adapter import Adapter as Adapter
+    from .models.adapter import RefusedError as RefusedError
+    from .models.adapter.edits import LayerChange as LayerChange
+    from .models.adapter.interventions import drop_planes as drop_planes
+    from .models.adapter.interventions import intervene as intervene
+    from .models.adapter.interventions import keep_planes as keep_planes
+    from .models.adapter.interventions import p_rope as p_rope
+    from .models.adapter.interventions import remove_heads as remove_heads
+    from .models.adapter.interventions import scale_planes as scale_planes
+    from .models.adapter.interventions import stop_planes as stop_planes
     from .models.built import OneHead as OneHead
     from .models.built import h_mix as h_mix
     from .models.built import h_pos as h_pos
@@ -53,16 +63,6 @@ if TYPE_CHECKING:
     from .models.built import t_index as t_index
     from .models.built import t_retrieval as t_retrieval
     from .models.bundled import bundled as bundled
-    from .models.control import LayerChange as LayerChange
-    from .models.control import controlled as controlled
-    from .models.control import drop_planes as drop_planes
-    from .models.control import heads_out as heads_out
-    from .models.control import keep_planes as keep_planes
-    from .models.control import p_rope as p_rope
-    from .models.control import scale_planes as scale_planes
-    from .models.control import stop_planes as stop_planes
-    from .models.door import Door as Door
-    from .models.door import RefusedError as RefusedError
     from .models.gptj import GPTJ as GPTJ
     from .models.gptj import GPTJConfig as GPTJConfig
     from .models.gptj import load_gptj as load_gptj
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from .tasks.prompts import task_prompts as task_prompts
     from .tasks.prompts import text_prompts as text_prompts
     from .training.head_watcher import HeadWatcher as HeadWatcher
+
+    Door, controlled, heads_out = Adapter, intervene, remove_heads
 
 # Public name -> room. Nothing heavy is imported before a name is used.
 _ROOMS = {
@@ -104,21 +106,21 @@ _ROOMS = {
     "purity_steps": "measures.purity",
     "MeanInterval": "measures.intervals",
     "mean_interval": "measures.intervals",
-    "Door": "models.door",
-    "RefusedError": "models.door",
+    "Adapter": "models.adapter.adapter",
+    "RefusedError": "models.adapter.calls",
     "GPTJ": "models.gptj",
     "GPTJConfig": "models.gptj",
     "load_gptj": "models.gptj",
     "save_gptj": "models.gptj",
     "bundled": "models.bundled",
-    "LayerChange": "models.control",
-    "controlled": "models.control",
-    "drop_planes": "models.control",
-    "heads_out": "models.control",
-    "keep_planes": "models.control",
-    "p_rope": "models.control",
-    "scale_planes": "models.control",
-    "stop_planes": "models.control",
+    "LayerChange": "models.adapter.edits",
+    "drop_planes": "models.adapter.interventions",
+    "intervene": "models.adapter.interventions",
+    "keep_planes": "models.adapter.interventions",
+    "p_rope": "models.adapter.interventions",
+    "remove_heads": "models.adapter.interventions",
+    "scale_planes": "models.adapter.interventions",
+    "stop_planes": "models.adapter.interventions",
     "OneHead": "models.built",
     "h_mix": "models.built",
     "h_pos": "models.built",
@@ -135,12 +137,15 @@ _ROOMS = {
     "text_prompts": "tasks.prompts",
     "HeadWatcher": "training.head_watcher",
 }
+# Names of version 0.1, for one more release.
+_OLD_NAMES = {"Door": "Adapter", "controlled": "intervene", "heads_out": "remove_heads"}
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604
 __version__ = version("ropescope")
 
 
 def __getattr__(name: str) -> object:
+    name = _OLD_NAMES.get(name, name)
     if name not in _ROOMS:
         raise AttributeError(f"module 'ropescope' has no attribute {name!r}")
     return getattr(import_module(f".{_ROOMS[name]}", __name__), name)

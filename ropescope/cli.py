@@ -759,7 +759,7 @@ def profile(
     from .experiments import playground as player
     from .experiments import profile as experiment
     from .experiments.profile_statistics import statistics
-    from .models.door import Door
+    from .models.adapter import Adapter
     from .models.load import load_model
     from .models.source import source_of
     from .report import profile as figures
@@ -773,7 +773,7 @@ def profile(
     options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
     asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
     makers.check_fits(asked, loaded.context, loaded.vocabulary)
-    door = Door(loaded.model)
+    door = Adapter(loaded.model)
     name = Path(model).stem if Path(model).is_file() else Path(model).name
     folder = _folder(out or Path("out") / f"profile-{name}")
     config = {"model": loaded.about, "prompts": about, **asdict(settings)}
@@ -854,7 +854,7 @@ def control(
     """
     from . import runs
     from .experiments import control as experiment
-    from .models import control as knob
+    from .models.adapter import interventions
     from .report import control as figures
 
     if draws < 0 or not 0 < head_share <= 1:
@@ -868,7 +868,7 @@ def control(
         subject, about = _text_subject(model, _whole_numbers("--pairs", pairs), count, text, dtype, trust_remote_code, seed)
     options = {"drop": drop, "keep": keep, "scale": scale, "stop": stop, "p_rope": p_rope}
     asked = {name: value for name, value in options.items() if value is not None}
-    changes = knob.asked_for(subject.model, drop, keep, scale, stop, p_rope)
+    changes = interventions.parse_changes(subject.model, drop, keep, scale, stop, p_rope)
     everything = not asked and heads is None
     share = 1.0 if own else head_share
 
@@ -922,7 +922,7 @@ def _text_subject(
     import hashlib
 
     from .experiments.control import TextSubject, text_pieces
-    from .models.door import Door
+    from .models.adapter import Adapter
     from .models.load import load_model
     from .tasks import prompts as makers
     from .tasks.passage import PASSAGE
@@ -938,7 +938,7 @@ def _text_subject(
         makers.check_fits(some, loaded.context, loaded.vocabulary)
     about = {"model": loaded.about["source"], "about": loaded.about, "pairs": pairs, "prompts": count}
     about |= {"text": hashlib.sha256(words.encode()).hexdigest(), "tokens": sum(map(len, pieces))}
-    return TextSubject(Door(loaded.model), prompts, pieces), about
+    return TextSubject(Adapter(loaded.model), prompts, pieces), about
 
 
 def _control_report(results: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ropescope as rs
-from ropescope.models.door import own_weights
+from ropescope.models.adapter import own_weights
 
 BLOCKS = {
     "equal": [(1, 3), (3, 5), (6, 8)],

@@ -8,7 +8,7 @@ from test_cli import check_summary, run
 
 from ropescope.experiments.conformance import LIMIT, check_family
 from ropescope.experiments.families import rotary_families
-from ropescope.models.door import ROUNDED
+from ropescope.models.adapter import ROUNDED
 
 RECORDED = {
     row["family"]: row for row in json.loads((Path(__file__).parents[1] / "results/conformance/families.json").read_text())

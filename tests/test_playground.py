@@ -17,7 +17,7 @@ from browser import opened
 import ropescope as rs
 from ropescope.experiments import playground as player
 from ropescope.heads import Heads
-from ropescope.models.door import read_layers
+from ropescope.models.adapter import read_layers
 from ropescope.report.playground import fragment, page
 from ropescope.tasks import NumberTask
 from ropescope.tasks.prompts import Prompt
@@ -112,7 +112,7 @@ def smollm():
     loaded = rs.load_model(str(real.folder("smollm2-135m")))
     prompt = rs.binding_prompts(loaded.tokenizer, 1, player.PAIRS)[0]
     with torch.inference_mode():
-        return Played(heads_of(rs.Door(loaded.model), prompt), prompt, "smollm2")
+        return Played(heads_of(rs.Adapter(loaded.model), prompt), prompt, "smollm2")
 
 
 @pytest.fixture(scope="module")

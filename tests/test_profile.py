@@ -112,9 +112,9 @@ def test_a_window_leaves_out_what_it_hides():
     found = rs.profile(model, [ids]).isel(input=0)
     assert np.isfinite(found.positional).all()
     blocks = [(1, 4), (4, 8), (12, 16)]
-    far = experiment.measure(rs.Door(model), rs.Prompt(ids.numpy(), tuple(blocks), ("x",) * 24), experiment.Settings())
+    far = experiment.measure(rs.Adapter(model), rs.Prompt(ids.numpy(), tuple(blocks), ("x",) * 24), experiment.Settings())
     windows = {}
-    rs.Door(model).read(ids[None], lambda read: windows.update({read.layer: read.heads.window}))
+    rs.Adapter(model).read(ids[None], lambda read: windows.update({read.layer: read.heads.window}))
     assert set(windows.values()) > {None}
     for n, window in enumerate(windows.values()):
         assert np.isnan(far["positional"][n]).all() == (window is not None)
@@ -140,7 +140,7 @@ def test_sinks_and_layers_without_rotation():
 
 
 def test_kept_as_it_comes(tmp_path):
-    door = rs.Door(smollm2().model)
+    door = rs.Adapter(smollm2().model)
     prompts = rs.binding_prompts(smollm2().tokenizer, 3, pairs=4)
     settings, config = experiment.Settings(planes=False, sensitivity=False), {"model": "m"}
     first = next(experiment.kept(door, prompts, settings, config, tmp_path))
@@ -171,7 +171,7 @@ def test_packed_and_read(tmp_path):
 
 
 def test_a_closer_look():
-    door = rs.Door(smollm2().model)
+    door = rs.Adapter(smollm2().model)
     heads = experiment.examples(scores())
     assert set(heads) == {"positional", "symbolic", "mixed"}
     rows = experiment.closer(door, prompt(), heads, tau=1e-4)
@@ -269,7 +269,7 @@ class TestBadInput:
         )
         transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
         with pytest.raises(rs.RefusedError, match="later tokens"):
-            rs.Door(rs.load_model(str(tmp_path)).model)
+            rs.Adapter(rs.load_model(str(tmp_path)).model)
 
     def test_half_precision(self):
         with pytest.raises(ValueError, match="dtype must be float32 or float64"):

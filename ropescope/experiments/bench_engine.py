@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine import HERE, QUIET, Engine, own_token
-from ..models.door import Door
+from ..models.adapter import Adapter
 from ..models.load import Loaded
 from ..models.source import source_of
 from ..tasks.prompts import binding_prompts
@@ -119,7 +119,7 @@ class Job:
 def profile_job(loaded: Loaded, model: str, count: int, pairs: int, seed: int) -> Job:
     """A profile of so many binding prompts."""
     source = source_of(loaded.model, model, loaded.about["dtype"], False)
-    door = Door(loaded.model)
+    door = Adapter(loaded.model)
     prompts = binding_prompts(loaded.tokenizer, count, pairs, seed)
     settings = profile.Settings(seed=seed)
 

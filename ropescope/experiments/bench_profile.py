@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..models.door import Door
+from ..models.adapter import Adapter
 from ..models.load import Loaded
 from ..tasks.prompts import Prompt, binding_prompts
 from .profile import Settings, measure
@@ -28,7 +28,7 @@ def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dic
     rerun   every attention layer run again for each swap, reckoned from a few
     """
     prompt = binding_prompts(loaded.tokenizer, 1, pairs, seed)[0]
-    door = Door(loaded.model)
+    door = Adapter(loaded.model)
     ids = torch.from_numpy(prompt.ids)[None]
     ways: dict[str, Callable[[], object]] = {
         "plain": lambda: _plain(loaded.model, ids),
@@ -68,7 +68,7 @@ def _plain(model: nn.Module, ids: Tensor) -> None:
 
 
 @torch.inference_mode()
-def _rerun(model: nn.Module, door: Door, ids: Tensor, prompt: Prompt) -> float:
+def _rerun(model: nn.Module, door: Adapter, ids: Tensor, prompt: Prompt) -> float:
     """Seconds to run all attention layers again on a few swapped inputs."""
     taken = 0.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..models.door import ROUNDED, Door, LayerRead, RefusedError
+from ..models.adapter import ROUNDED, Adapter, LayerRead, RefusedError
 from .families import tiny
 
 TOKENS = 24
@@ -45,7 +45,7 @@ def check_family(family: str, seed: int = 0) -> Row:
             kinds.add("grouped queries")
 
     try:
-        door = Door(model)
+        door = Adapter(model)
         ids = torch.randint(4, 60, (1, TOKENS), generator=torch.Generator().manual_seed(seed))
         door.read(ids, on_layer)
     except RefusedError as error:

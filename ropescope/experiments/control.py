@@ -18,19 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.control import (
-    Control,
-    LayerChange,
-    controlled,
-    drop_planes,
-    heads_of,
-    heads_out,
-    keep_planes,
-    p_rope,
-    ropes_of,
-    stop_planes,
-)
-from ..models.door import Door
+from ..models.adapter import Adapter
+from ..models.adapter.edits import Changes, LayerChange
+from ..models.adapter.interventions import drop_planes, intervene, keep_planes, p_rope, remove_heads, stop_planes
+from ..models.adapter.planes import heads_of, ropes_of
 from ..models.gptj import GPTJ
 from ..runs import claim, plain, read_sealed, say, sealed, write_whole
 from ..tasks import Samples
@@ -78,7 +69,9 @@ class TaskSubject:
 class TextSubject:
     """A language model on prompts with answers, by name of their set, and on a text."""
 
-    def __init__(self, model: Door, prompts: Mapping[str, Sequence[Prompt]], text: Sequence[Tensor], profiled: int = 8) -> None:
+    def __init__(
+        self, model: Adapter, prompts: Mapping[str, Sequence[Prompt]], text: Sequence[Tensor], profiled: int = 8
+    ) -> None:
         self.model, self.prompts, self.text, self.profiled = model, prompts, text, profiled
 
     @torch.inference_mode()
@@ -153,12 +146,12 @@ class Unit:
     """One change; `against` names the random ones that it is compared with, which have that name and a number."""
 
     name: str
-    control: Control
+    control: Changes
     against: str | None = None
     drawn: bool = False
 
 
-def random_like(model: Door | GPTJ, control: Control, seed: int) -> dict[int, LayerChange]:
+def random_like(model: Adapter | GPTJ, control: Changes, seed: int) -> dict[int, LayerChange]:
     """The same gains and stops dealt at random to the planes that turn, alike in all layers that have equally many."""
     ropes, result = ropes_of(model), {}
     for layer, change in control.items():
@@ -172,7 +165,7 @@ def random_like(model: Door | GPTJ, control: Control, seed: int) -> dict[int, La
     return result
 
 
-def classes(model: Door | GPTJ, scores: Mapping[str, Table], share: float = 1.0) -> dict[str, list[Head]]:
+def classes(model: Adapter | GPTJ, scores: Mapping[str, Table], share: float = 1.0) -> dict[str, list[Head]]:
     """Heads of each kind, the clearest cases first and no more of a kind than a share of all heads."""
     positional, symbolic = scores["positional"], scores["symbolic"]
     kind, lead = head_kinds(positional, symbolic), symbolic - positional
@@ -185,7 +178,7 @@ def classes(model: Door | GPTJ, scores: Mapping[str, Table], share: float = 1.0)
     return found
 
 
-def random_heads(model: Door | GPTJ, heads: Sequence[Head], seed: int) -> list[Head]:
+def random_heads(model: Adapter | GPTJ, heads: Sequence[Head], seed: int) -> list[Head]:
     """As many heads, in every layer as many as there: what layers do differs. Where layers have one head, any layers."""
     rng, numbers = np.random.default_rng(seed), heads_of(model)
     every = [(layer, head) for layer, number in numbers.items() for head in range(number)]
@@ -197,7 +190,7 @@ def random_heads(model: Door | GPTJ, heads: Sequence[Head], seed: int) -> list[H
     return [(layer, head) for layer, count in counts.items() for head in rng.permutation(numbers[layer])[:count].tolist()]
 
 
-def plane_units(model: Door | GPTJ, named: Mapping[str, Control], draws: int, seed: int) -> list[Unit]:
+def plane_units(model: Adapter | GPTJ, named: Mapping[str, Changes], draws: int, seed: int) -> list[Unit]:
     """Changes of equally many planes, and random ones of the first's size, which all are compared with."""
     first = next(iter(named))
     against = f"random instead of {first}" if draws else None
@@ -205,24 +198,24 @@ def plane_units(model: Door | GPTJ, named: Mapping[str, Control], draws: int, se
     return units + [Unit(f"{against} {n}", random_like(model, named[first], seed + n), drawn=True) for n in range(draws)]
 
 
-def head_units(model: Door | GPTJ, heads: Mapping[str, Sequence[Head]], draws: int, seed: int) -> list[Unit]:
+def head_units(model: Adapter | GPTJ, heads: Mapping[str, Sequence[Head]], draws: int, seed: int) -> list[Unit]:
     """Kinds of heads out, each against as many random ones; against none if there are no others."""
     units = []
     for kind, own in heads.items():
         name, all_there_are = f"{kind} heads out", len(own) == sum(heads_of(model).values())
         against = None if all_there_are or not draws else f"random instead of {name}"
         if own:
-            units.append(Unit(name, heads_out(own), against))
+            units.append(Unit(name, remove_heads(own), against))
         if own and against:
-            drawn = (heads_out(random_heads(model, own, seed + n)) for n in range(draws))
+            drawn = (remove_heads(random_heads(model, own, seed + n)) for n in range(draws))
             units += [Unit(f"{against} {n}", others, drawn=True) for n, others in enumerate(drawn)]
     return units
 
 
-def default_units(model: Door | GPTJ, draws: int, seed: int, kept: Sequence[float] = KEPT) -> list[Unit]:
+def default_units(model: Adapter | GPTJ, draws: int, seed: int, kept: Sequence[float] = KEPT) -> list[Unit]:
     """Bands from fast to slow dropped, thirds dropped and stopped, slow shares stopped (p-RoPE), all but few planes dropped."""
     thirds = ("fast", "middle", "slow")
-    groups: list[dict[str, Control]] = [
+    groups: list[dict[str, Changes]] = [
         {f"band {n} of 8 dropped": drop_planes(model, f"{n}/8") for n in range(1, 9)},
         {f"{name} third dropped": drop_planes(model, name) for name in thirds},
         {f"{name} third stopped": stop_planes(model, name) for name in thirds},
@@ -261,7 +254,7 @@ def _kept(subject: Subject, unit: Unit, path: Path) -> Row:
             row = {}
         if row.get("name") == unit.name and isinstance(row.get("measures"), dict):
             return row
-    with controlled(subject.model, unit.control):
+    with intervene(subject.model, unit.control):
         row = {"name": unit.name, "against": unit.against, "drawn": unit.drawn, "changed": _changed(unit.control)}
         row["measures"] = {name: round(value, 6) for name, value in subject.measures().items()}
         if not unit.drawn:
@@ -277,7 +270,7 @@ def _number(x: np.float64) -> float | None:
     return round(float(x), 6) if np.isfinite(x) else None
 
 
-def _changed(control: Control) -> dict[str, Any]:
+def _changed(control: Changes) -> dict[str, Any]:
     """Which planes (from 1 on, of the first layer that has any changed) and how many heads."""
     planes = [
         [n + 1 for n in range(len(change.gains or ())) if change.gains and change.gains[n] != 1]
@@ -315,7 +308,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return result
 
 
-def kinds_found(model: Door | GPTJ, heads: Mapping[str, Any]) -> dict[str, int]:
+def kinds_found(model: Adapter | GPTJ, heads: Mapping[str, Any]) -> dict[str, int]:
     """How many heads of each kind the unchanged model has."""
     scores = {name: np.array(heads[name], dtype=float) for name in ("positional", "symbolic")}
     return {kind: len(own) for kind, own in classes(model, scores).items()}

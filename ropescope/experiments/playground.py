@@ -21,7 +21,7 @@ from torch import Tensor
 from ..heads import Heads
 from ..logits import layer_factors, with_sinks
 from ..measures.scores import swap_scores
-from ..models.door import Door, LayerRead, read_layers
+from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..rope import Rope
 from ..tasks import MultihopTask, Samples
@@ -43,7 +43,7 @@ FORMS = ((True, "float32"), (False, "float32"), (False, "float64"))
 
 @torch.inference_mode()
 def subject(
-    model: Door | GPTJ, prompt: Prompt, name: str, about: Mapping[str, Any] | None = None, tau: float = 1e-4
+    model: Adapter | GPTJ, prompt: Prompt, name: str, about: Mapping[str, Any] | None = None, tau: float = 1e-4
 ) -> dict[str, Any]:
     """One model on one prompt, ready for JSON.
 
@@ -53,7 +53,7 @@ def subject(
     if len(prompt) > LONGEST:
         raise ValueError(f"the playground takes prompts of at most {LONGEST} tokens, not {len(prompt):,}")
     found: list[tuple[int, Heads]] = []
-    device = next((model.model if isinstance(model, Door) else model).parameters()).device
+    device = next((model.model if isinstance(model, Adapter) else model).parameters()).device
     ids = torch.from_numpy(prompt.ids)[None].to(device)
 
     def on_layer(read: LayerRead) -> None:

@@ -26,7 +26,7 @@ from ..measures.blocks import block_logits
 from ..measures.layer import SCORES, attention_scores, block_scores, seen_blocks
 from ..measures.scores import permutation_scores, swap_scores
 from ..measures.shares import exclusion
-from ..models.door import Door, LayerRead, read_layers
+from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..models.source import Source, open_source
 from ..runs import claim
@@ -65,7 +65,7 @@ class Settings:
 
 
 def profile(
-    model: nn.Module | Door,
+    model: nn.Module | Adapter,
     prompts: Iterable[Prompt | Tensor | NDArray[np.int64] | Sequence[int]],
     *,
     tau: float = 1e-4,
@@ -75,7 +75,7 @@ def profile(
 ) -> xr.Dataset:
     """Scores of every head of a model on every prompt.
 
-    model        a causal model of `transformers`, a `Door` to it, or one of our GPT-J
+    model        a causal model of `transformers`, an `Adapter` to it, or one of our GPT-J
     prompts      `Prompt`s (see `binding_prompts`), or sequences of at least four token ids, whose tokens move one by one but
                  for the first, on which heads rest, and the last, which is the query
     tau          temperature of the weighting of swaps
@@ -98,7 +98,7 @@ def profile(
     >>> scores.symbolic.long_name
     'symbolic score over swaps of two blocks'
     """
-    door = model if isinstance(model, Door | GPTJ) else Door(model)
+    door = model if isinstance(model, Adapter | GPTJ) else Adapter(model)
     settings = Settings(tau, planes, sensitivity)
     rows = [measure(door, as_prompt(prompt), settings) for prompt in prompts]
     return dataset(rows, {"model": name or _name(model)})
@@ -109,7 +109,7 @@ Row = dict[str, NDArray[Any]]
 
 
 @torch.inference_mode()
-def measure(model: Door | GPTJ, prompt: Prompt, settings: Settings) -> Row:
+def measure(model: Adapter | GPTJ, prompt: Prompt, settings: Settings) -> Row:
     """All measures of one prompt, from one forward pass."""
     found: list[dict[str, Tensor]] = []
     ids = torch.from_numpy(prompt.ids)[None].to(_device(model))
@@ -284,7 +284,7 @@ def packed(scores: xr.Dataset) -> bytes:
     return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=single))
 
 
-def estimate(model: Door | GPTJ, prompts: Sequence[Prompt], settings: Settings) -> dict[str, float]:
+def estimate(model: Adapter | GPTJ, prompts: Sequence[Prompt], settings: Settings) -> dict[str, float]:
     """Seconds and bytes that a profile of these prompts will about take, from a few tokens of the first."""
     tokens = min(64, len(prompts[0].ids))
     ids = torch.from_numpy(prompts[0].ids[:tokens])[None].to(_device(model))
@@ -308,18 +308,18 @@ def _stacked(values: list[Tensor]) -> NDArray[Any]:
     return array
 
 
-def _device(model: Door | GPTJ) -> torch.device:
-    return next((model.model if isinstance(model, Door) else model).parameters()).device
+def _device(model: Adapter | GPTJ) -> torch.device:
+    return next((model.model if isinstance(model, Adapter) else model).parameters()).device
 
 
-def _name(model: nn.Module | Door) -> str:
-    inner = model.model if isinstance(model, Door) else model
+def _name(model: nn.Module | Adapter) -> str:
+    inner = model.model if isinstance(model, Adapter) else model
     name = str(getattr(getattr(inner, "config", None), "name_or_path", "") or type(inner).__name__)
     return Path(name).name if Path(name).exists() else name
 
 
 def kept(
-    model: Door | GPTJ | Source,
+    model: Adapter | GPTJ | Source,
     prompts: Sequence[Prompt],
     settings: Settings,
     config: dict[str, Any],
@@ -335,16 +335,16 @@ def kept(
     return kept_units(paths, measure_unit, (model, settings), prompts, engine)
 
 
-def measure_unit(shared: tuple[Door | GPTJ | Source, Settings], prompt: Prompt) -> Row:
+def measure_unit(shared: tuple[Adapter | GPTJ | Source, Settings], prompt: Prompt) -> Row:
     """All measures of one prompt, in whatever process."""
     model, settings = shared
     return measure(_door(model) if isinstance(model, Source) else model, prompt, settings)
 
 
 @lru_cache(maxsize=1)
-def _door(source: Source) -> Door:
+def _door(source: Source) -> Adapter:
     """A worker's own model, opened once."""
-    return Door(open_source(source))
+    return Adapter(open_source(source))
 
 
 KINDS = ("positional", "symbolic", "mixed")
@@ -363,7 +363,7 @@ def examples(scores: xr.Dataset) -> dict[str, tuple[int, int]]:
 
 
 @torch.inference_mode()
-def closer(model: Door | GPTJ, prompt: Prompt, heads: dict[str, tuple[int, int]], tau: float) -> dict[str, Any]:
+def closer(model: Adapter | GPTJ, prompt: Prompt, heads: dict[str, tuple[int, int]], tau: float) -> dict[str, Any]:
     """A closer look at a few heads on one prompt, as rows for charts.
 
     traces    weights of blocks before a swap and after it

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import HERE, Engine, kept
+from ..models.adapter import Adapter
 from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
-from ..models.door import Door
 from ..models.load import Loaded, load_model
 from ..runs import HistoryFolder
 from ..tasks.prompts import Prompt, asked_for, check_fits
@@ -137,7 +137,7 @@ def measure_unit(shared: tuple[Asked, list[Prompt]], unit: Unit) -> Row:
             raise ValueError(
                 f"{unit.checkpoint.name} holds other weights in another place: all machines must see the same folder"
             )
-        door = Door(asked.opened(folder).model)
+        door = Adapter(asked.opened(folder).model)
         settings = Settings(asked.tau, planes=False, sensitivity=False)
         rows = [measure(door, prompt, settings) for prompt in prompts]
     means: Row = {name: np.mean([row[name] for row in rows], 0).astype(np.float32) for name in MEASURES}

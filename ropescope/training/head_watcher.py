@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from ..measures.layer import ATTENTION, SCORES, layer_scores
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..measures.scores import check_taus
-from ..models.door import Door, LayerRead, read_layers
+from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..runs import HistoryFolder, Row
 from ..tasks.prompts import Prompt, as_prompt
@@ -119,7 +119,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         self._copy = _copy_if_half(self.model)
         with _undisturbed(self.model), _by_itself(self.model):
             seen = self.model if self._copy is None else self._copy
-            self._door = seen if isinstance(seen, GPTJ) else Door(seen)
+            self._door = seen if isinstance(seen, GPTJ) else Adapter(seen)
         own, count = _layers(self._door)
         self.layers = own if layers is None else _chosen(layers, own)
         self._batches = _batches(prompts, _vocabulary(self.model))
@@ -470,9 +470,9 @@ def _plain(about: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _layers(door: GPTJ | Door) -> tuple[list[int], list[int]]:
+def _layers(door: GPTJ | Adapter) -> tuple[list[int], list[int]]:
     """Numbers of the layers, and how many heads each has."""
-    if isinstance(door, Door):
+    if isinstance(door, Adapter):
         return list(door.layers), list(door.heads)
     return list(range(door.config.layers)), [door.config.heads] * door.config.layers
 

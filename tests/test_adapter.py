@@ -1,4 +1,4 @@
-"""The door to models of `transformers`, against really moving the inputs of a real layer and asking the model itself."""
+"""The adapter to models of `transformers`, against moving the inputs of a real layer and running the model itself."""
 
 from itertools import combinations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 import ropescope as rs
 from ropescope.experiments.families import rope_variants, tiny
-from ropescope.models.door import TRIAL_TOKENS, read_layers
+from ropescope.models.adapter import TRIAL_TOKENS, read_layers
 
 TOKENS = 12
 BLOCKS = [(1, 3), (3, 6), (7, 9)]
@@ -64,7 +64,7 @@ def test_scores_are_those_of_really_moving_tokens(family):
             M = rs.block_logits(rs.layer_factors(read.heads), BLOCKS, read.heads.sinks)
             found[read.layer] = np.stack(rs.swap_scores(M, tau=0.1), -1)[0]
 
-    rs.Door(model).read(ids, on_layer)
+    rs.Adapter(model).read(ids, on_layer)
     assert found
     for layer, scores in found.items():
         np.testing.assert_allclose(scores, really_swapped(model, layer, ids, tau=0.1), atol=1e-5)
@@ -76,7 +76,7 @@ def test_reading_changes_nothing():
     implementation, weights = model.config._attn_implementation, model.state_dict()
     before = {name: value.clone() for name, value in weights.items()}
     ids = torch.randint(4, 60, (2, TOKENS))
-    rs.Door(model).read(ids, lambda read: None)
+    rs.Adapter(model).read(ids, lambda read: None)
     assert model.training
     assert model.config._attn_implementation == implementation
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -85,13 +85,13 @@ def test_reading_changes_nothing():
 
 def test_a_failing_reader_leaves_the_model_as_it_was():
     model = tiny("gptj")
-    door = rs.Door(model)
+    adapter = rs.Adapter(model)
 
     def fail(_):
         raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        door.read(torch.randint(4, 60, (1, TOKENS)), fail)
+        adapter.read(torch.randint(4, 60, (1, TOKENS)), fail)
     assert not any("_attn" in vars(module) for module in model.modules())
     assert torch.nn.functional.scaled_dot_product_attention is FUSED
     assert "eager" not in transformers.AttentionInterface._global_mapping
@@ -100,7 +100,7 @@ def test_a_failing_reader_leaves_the_model_as_it_was():
 def test_logits_are_the_models_own():
     model = tiny("llama")
     ids = torch.randint(4, 60, (3, TOKENS))
-    logits = rs.Door(model).read(ids, lambda read: None)
+    logits = rs.Adapter(model).read(ids, lambda read: None)
     torch.testing.assert_close(logits, model(ids, use_cache=False).logits[:, -1].detach(), atol=1e-12, rtol=0)
 
 
@@ -109,7 +109,7 @@ def test_rope_variants(name, model):
     """Scaled rotations come out exactly, at lengths where the scaling matters."""
     errors = []
     ids = torch.randint(4, 60, (1, 48))
-    rs.Door(model).read(ids, lambda read: errors.append(read.error))
+    rs.Adapter(model).read(ids, lambda read: errors.append(read.error))
     assert max(errors) < 1e-6
 
 
@@ -117,7 +117,7 @@ def test_queries_before_the_last():
     model, ids = tiny("gemma2"), torch.randint(4, 60, (1, TOKENS))
     model.set_attn_implementation("eager")
     own = model(ids, use_cache=False, output_attentions=True).attentions
-    door = rs.Door(model)
+    adapter = rs.Adapter(model)
     seen = []
 
     def on_layer(read):
@@ -125,8 +125,8 @@ def test_queries_before_the_last():
         torch.testing.assert_close(weights, own[read.layer][0, :, 8].detach(), atol=1e-6, rtol=0)
         seen.append(read.layer)
 
-    door.read(ids, on_layer, query_position=8)
-    assert seen == door.layers
+    adapter.read(ids, on_layer, query_position=8)
+    assert seen == adapter.layers
 
 
 def test_ours_and_theirs_are_one(tmp_path):
@@ -157,18 +157,18 @@ class TestRefused:
             max_position_embeddings=64,
         )
         with pytest.raises(rs.RefusedError, match="attends to later tokens"):
-            rs.Door(transformers.BertLMHeadModel(config))
+            rs.Adapter(transformers.BertLMHeadModel(config))
         with pytest.raises(rs.RefusedError, match="does not predict next tokens"):
-            rs.Door(transformers.BertModel(config))
+            rs.Adapter(transformers.BertModel(config))
 
     def test_encoder_decoder(self):
         config = transformers.T5Config(vocab_size=60, d_model=16, num_layers=1, num_heads=2, d_ff=16, d_kv=8)
         with pytest.raises(rs.RefusedError, match="encoder-decoder"):
-            rs.Door(transformers.T5ForConditionalGeneration(config))
+            rs.Adapter(transformers.T5ForConditionalGeneration(config))
 
     def test_not_a_model_of_theirs(self):
         with pytest.raises(rs.RefusedError, match="neither a model of transformers nor one of ours"):
-            rs.Door(nn.Linear(2, 2))
+            rs.Adapter(nn.Linear(2, 2))
 
     def test_keys_that_are_not_of_single_tokens(self):
         """A convolution over tokens before the keys."""
@@ -177,7 +177,7 @@ class TestRefused:
         project = attention.k_proj.forward
         attention.k_proj.forward = lambda x: project(x + 0.3 * x.roll(1, dims=1))
         with pytest.raises(rs.RefusedError, match=r"layer 1: .*keys are not the rotated"):
-            rs.Door(model)
+            rs.Adapter(model)
 
     def test_another_rotation(self):
         """Rotation of half of the planes only, against what the table says."""
@@ -195,18 +195,18 @@ class TestRefused:
         modelling["apply_rotary_pos_emb"] = odd
         try:
             with pytest.raises(rs.RefusedError, match="depend on position otherwise than by a rotation we know"):
-                rs.Door(model)
+                rs.Adapter(model)
         finally:
             modelling["apply_rotary_pos_emb"] = original
 
     def test_a_bias_on_the_logits(self):
         with pytest.raises(rs.RefusedError, match="adds a bias"):
-            rs.Door(tiny("doge"))
+            rs.Adapter(tiny("doge"))
 
     def test_half_precision(self):
         model = tiny("llama", dtype=torch.float32).to(torch.bfloat16)
         with pytest.raises(rs.RefusedError, match=r"bfloat16: load it with dtype=torch.float32"):
-            rs.Door(model).read(torch.randint(4, 60, (1, TOKENS)), lambda read: None)
+            rs.Adapter(model).read(torch.randint(4, 60, (1, TOKENS)), lambda read: None)
 
 
 def test_trial_is_long_enough_for_every_plane_to_turn():

@@ -1,0 +1,27 @@
+"""The adapter to any rotary model of `transformers`: reading its attention layers, and changing them while it runs.
+
+calls          one call of attention, and the error for models that are refused
+rotation       which rotation a layer applies
+hooks          observing and editing calls of attention
+check          the self-check of a layer
+adapter        reading all layers of a model
+planes         choosing planes
+edits          applying changes
+interventions  the changes themselves
+"""
+
+from .adapter import TRIAL_TOKENS, Adapter, LayerRead, OnLayer, read_layers
+from .calls import ROUNDED, TOLERANCE, RefusedError
+from .check import own_weights
+
+__all__ = [
+    "ROUNDED",
+    "TOLERANCE",
+    "TRIAL_TOKENS",
+    "Adapter",
+    "LayerRead",
+    "OnLayer",
+    "RefusedError",
+    "own_weights",
+    "read_layers",
+]

@@ -1,0 +1,212 @@
+"""The adapter to any rotary model of `transformers`: content queries and keys of every layer, or the reason why not.
+
+Queries and keys are read where the model passes them to attention, already rotated. To un-rotate them, each layer is first
+checked on a few tokens, with its own weights and code:
+
+1. *Which rotation?* All positions get the same hidden state. Keys then differ by the rotation alone, and of all ways to pair
+   dimensions into planes, the right one turns them all back into one and the same key.
+2. *Is `M` correct?* Hidden states change places, the layer itself computes its logits again, and they must be those that `M`
+   predicts.
+
+A layer that fails is refused: its keys are not the rotated contents of single tokens, and its scores would mean nothing. The
+rotation itself is taken from the cosines and sines that the layer used, so scaled, partial and length-dependent variants need
+no code of their own. On every input the diagonal of `M` is then compared with the model's own attention weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ...heads import Heads
+from ...logits import LogitFactors, layer_factors
+from ...rope import Rope
+from ..gptj import GPTJ
+from .calls import AttentionCall, RefusedError
+from .check import check_layer, read_call
+from .hooks import observing, without_edits
+from .rotation import Layout
+
+TRIAL_TOKENS = 14
+
+
+@dataclass(frozen=True)
+class LayerRead:
+    """What one attention layer computed on one batch of inputs."""
+
+    layer: int
+    heads: Heads
+    factors: LogitFactors
+    """`M` of all heads at the query that was asked for."""
+    error: float
+    """Largest difference between the attention weights that follow from `M` and the model's own."""
+
+
+OnLayer = Callable[[LayerRead], None]
+
+
+class Adapter:
+    """Reads the attention layers of a causal `transformers` model, after it has checked that it can.
+
+    `layers` are the numbers of its attention layers (recurrent and convolutional ones have no heads to measure), `rounded` of
+    those that compute in single precision whatever the model's own, `errors` how far each was from what `M` predicts, `ropes`
+    the rotation of each on the trial input, `heads` the number of query heads of each.
+
+    The check takes a few passes over 14 tokens: keep the adapter if you need it more than once. `read` calls back with each
+    attention layer: its number (`layer`), its `heads`, `factors`, which are `M` at the query, and `error`, the difference
+    between the attention that follows from `M` and the model's own.
+
+    Raises RefusedError, in one sentence, if a layer's keys are not the rotated contents of single tokens.
+
+    >>> import torch, ropescope as rs
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    >>> adapter = rs.Adapter(LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2)))
+    >>> adapter.layers, adapter.heads, adapter.ropes[0].pairing
+    ([0, 1], [4, 4], 'half')
+    >>> ids = torch.randint(64, (1, 12))
+    >>> logits = adapter.read(ids, lambda read: print(read.layer, rs.swap_scores(read.factors.matrix()).symbolic.shape))
+    0 torch.Size([1, 4])
+    1 torch.Size([1, 4])
+    >>> logits.shape  # of the last position
+    torch.Size([1, 64])
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.family = str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
+        self.modules: list[nn.Module] = []  # in the order in which they attend; one may do so several times
+        self.layouts: list[Layout] = []
+        self.layers: list[int] = []
+        self.rounded: set[int] = set()
+        self.errors: list[float] = []
+        self.ropes: list[Rope] = []
+        self.heads: list[int] = []
+        _check_type(model, self.family)
+        with _evaluating(model), without_edits():
+            self._check_layers()
+
+    @torch.inference_mode()
+    def read(
+        self, ids: Int[Tensor, "B T"], on_layer: OnLayer, query_position: int | None = None, queries: int | None = None
+    ) -> Float[Tensor, "B V"]:
+        """The logits of the last position, from one forward pass that calls `on_layer` with each attention layer in turn.
+
+        Layers come with their last `queries` queries, all unless given. Inputs have no padding. Weights are checked at
+        `query_position`, the last unless given; a layer whose weights do not follow from its `M` stops the run.
+        """
+        at = ids.shape[1] - 1 if query_position is None else query_position
+        first = 0 if queries is None else max(0, min(at, ids.shape[1] - queries))
+        passed = 0
+
+        def on_call(call: AttentionCall) -> None:
+            nonlocal passed
+            if passed >= len(self.modules) or call.module is not self.modules[passed]:
+                raise RefusedError(f"{self.family}: on this input other layers attend than on the trial input")
+            number, layout = self.layers[passed], self.layouts[passed]
+            passed += 1
+            try:
+                heads, factors, error = read_call(call, layout, at, first)
+            except RefusedError as refused:
+                raise RefusedError(f"{self.family}: layer {number}: on this input {refused}") from None
+            if not error <= call.weight_limit:
+                raise RefusedError(
+                    f"layer {number}: attention that follows from M differs from the model's own by {error:.1e}, more than the "
+                    f"{call.weight_limit:.0e} of rounding{call.advice}"
+                )
+            on_layer(LayerRead(number, heads, factors, error))
+
+        with _evaluating(self.model), observing(self.model, on_call, set(self.modules)):
+            return _forward(self.model, ids)
+
+    def _check_layers(self) -> None:
+        ids = _trial_ids(self.model)
+        with observing(self.model, lambda call: self.modules.append(call.module), set()), torch.inference_mode():
+            _forward(self.model, ids)
+        if not self.modules:
+            raise RefusedError(f"{self.family}: its attention cannot be read, as it does not go through an interface we know")
+        own = [int(number) for module in self.modules if (number := getattr(module, "layer_idx", None)) is not None]
+        count = len(self.modules)
+        self.layers = own if len(own) == count and sorted(set(own)) == own else list(range(count))
+        reasons: dict[int, str] = {}
+
+        def on_call(call: AttentionCall) -> None:
+            number = self.layers[len(self.layouts)]
+            try:
+                layout, error, rounded = check_layer(call)
+            except RefusedError as refused:
+                reasons[number] = str(refused)
+                layout = Layout(None)
+            else:
+                self.errors.append(error)
+                if rounded:
+                    self.rounded.add(number)
+            self.layouts.append(layout)
+            self.ropes.append(layout.contents(call)[2])
+            self.heads.append(call.query.shape[1])
+
+        with observing(self.model, on_call, set(self.modules)), torch.inference_mode():
+            _forward(self.model, ids)
+        if reasons:
+            number, reason = min(reasons.items())
+            more = f" (and {len(reasons) - 1} more of {count} layers)" if len(reasons) > 1 else ""
+            raise RefusedError(f"{self.family}: layer {number}{more}: {reason}")
+
+
+def read_layers(
+    model: nn.Module | Adapter, ids: Int[Tensor, "B T"], on_layer: OnLayer, queries: int | None = None
+) -> Float[Tensor, "B V"]:
+    """The logits of the last position, as `Adapter.read`, for an adapter, a `transformers` model or one of our GPT-J."""
+    if isinstance(model, GPTJ):
+        training = model.training
+        with torch.inference_mode():
+            logits: Tensor = model.eval()(
+                ids, lambda n, heads: on_layer(LayerRead(n, heads, layer_factors(heads), 0.0)), last_only=True
+            )[:, 0]
+        model.train(training)
+        return logits
+    return (model if isinstance(model, Adapter) else Adapter(model)).read(ids, on_layer, queries=queries)
+
+
+def _check_type(model: nn.Module, family: str) -> None:
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(model, "set_attn_implementation"):
+        raise RefusedError(f"{type(model).__name__} is neither a model of transformers nor one of ours")
+    if getattr(config, "is_encoder_decoder", False):
+        raise RefusedError(f"{family} is an encoder-decoder model: only causal (decoder-only) models can be read")
+    if not model.can_generate():  # type: ignore[operator]
+        name = type(model).__name__
+        raise RefusedError(f"{family}, as {name}, does not predict next tokens: load it for causal language modelling")
+
+
+def _trial_ids(model: nn.Module) -> Int[Tensor, "1 T"]:
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    generator = torch.Generator().manual_seed(0)
+    low = min(4, vocabulary - 1)  # the first few are often special
+    ids = torch.randint(low, min(vocabulary, 1000), (1, TRIAL_TOKENS), generator=generator)
+    return ids.to(next(model.parameters()).device)
+
+
+def _forward(model: nn.Module, ids: Tensor) -> Tensor:
+    options: dict[str, Any] = {"use_cache": False}
+    if "logits_to_keep" in inspect.signature(model.forward).parameters:
+        options["logits_to_keep"] = 1
+    logits: Tensor = model(input_ids=ids, **options).logits[:, -1]
+    return logits
+
+
+@contextlib.contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
