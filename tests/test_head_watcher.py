@@ -15,9 +15,9 @@ from ropescope.cli import app
 from ropescope.report.page import write_page
 from ropescope.runs import HistoryFolder, find_runs, read_trajectory
 from ropescope.tasks import LetterTask, split
-from ropescope.training.head_watcher import MEASURES, HeadWatcher
-from ropescope.training.watcher import MEASURES as OWN_MEASURES
+from ropescope.training.head_watcher import HeadWatcher, watched
 from ropescope.training.watcher import Watcher
+from ropescope.training.watcher import watched as own_watched
 
 transformers = pytest.importorskip("transformers")
 VOCABULARY = 60
@@ -50,7 +50,7 @@ PROMPTS = [
 
 def means(model, prompts=PROMPTS):
     found = rs.profile(model, prompts, planes=False, sensitivity=False)
-    return {name: found[name].mean("input").values for name in MEASURES}
+    return {name: found[name].mean("input").values for name in watched()}
 
 
 def loop(model, steps, on_step=lambda step, loss: None, rate=1e-2):
@@ -85,10 +85,10 @@ def test_scores_are_those_of_a_profile(layers, at_once, tmp_path, monkeypatch):
     watcher = HeadWatcher(model, PROMPTS, tmp_path, layers=layers)
     expected, found = means(model), watcher.measure()
     assert watcher.layers == ([0, 1] if layers is None else [1])
-    for name in MEASURES:
+    for name in watched():
         np.testing.assert_allclose(found[name], expected[name][watcher.layers], atol=1e-10, err_msg=name)
     row = watcher.look(0)
-    assert all(np.array_equal(row[name], found[name].astype(np.float32)) for name in MEASURES)
+    assert all(np.array_equal(row[name], found[name].astype(np.float32)) for name in watched())
     assert read_trajectory(tmp_path).layers.tolist() == watcher.layers
 
 
@@ -109,7 +109,7 @@ def test_layers_with_a_window_lack_scores_where_a_profile_does(tmp_path):
     prompts = [rs.Prompt(ids, ((1, 4), (4, 7), (7, 10)), ("x",) * 12) for ids in drawn(12, 12)]
     found, expected = HeadWatcher(model, prompts, tmp_path).measure(), means(model, prompts)
     assert np.isnan(found["positional"][0]).all()
-    for name in MEASURES:
+    for name in watched():
         np.testing.assert_allclose(found[name], expected[name], atol=1e-10, err_msg=name)
 
 
@@ -121,7 +121,7 @@ def test_a_model_of_our_own_is_seen_as_its_trainer_sees_it(tmp_path):
     blocks = tuple((p, p + 1) for p in range(task.length - 1))
     prompts = [rs.Prompt(ids, blocks, tuple(map(str, ids))) for ids in samples.tokens]
     found, own = HeadWatcher(model, prompts, tmp_path).look(0), Watcher(samples)(model)
-    for name in OWN_MEASURES:
+    for name in own_watched():
         np.testing.assert_allclose(found[name], own[name], atol=1e-6, err_msg=name)
     assert model.training
 
@@ -136,7 +136,7 @@ def test_half_precision_is_seen_through_a_copy_in_single(tmp_path):
     expected = means(single)
     assert model.dtype == torch.bfloat16
     assert not np.allclose(found["positional"], before["positional"], atol=1e-3)
-    for name in MEASURES:  # in single precision, batches round otherwise than single prompts
+    for name in watched():  # in single precision, batches round otherwise than single prompts
         np.testing.assert_allclose(found[name], expected[name], atol=2e-3, err_msg=name)
 
 
@@ -345,7 +345,7 @@ def test_weights_that_are_no_numbers(tmp_path):
         model.model.layers[1].self_attn.q_proj.weight[0, 0] = torch.nan
     with pytest.warns(RuntimeWarning, match=r"looking at heads failed at step 2 \(.*NaN.*\); training goes on"):
         row = watcher.step(2, loss=float("nan"))
-    assert all(np.isnan(row[name]).all() for name in MEASURES)
+    assert all(np.isnan(row[name]).all() for name in watched())
     assert not any(module._forward_pre_hooks for module in model.modules())
     with torch.no_grad():
         model.model.layers[1].self_attn.q_proj.weight[0, 0] = 0.1
@@ -400,9 +400,9 @@ def test_of_many_heads_only_chosen_ones_are_told(tmp_path):
     row = HeadWatcher(model, PROMPTS, tmp_path / "a").look(0)
     few = HeadWatcher(model, PROMPTS, tmp_path / "b").scalars(row)
     assert not [name for name in few if ".H" in name]
-    assert len(few) == 3 + len(MEASURES) + 2 * 5
+    assert len(few) == 3 + len(watched()) + 2 * 5
     chosen = HeadWatcher(model, PROMPTS, tmp_path / "c", heads=[(4, 1)]).scalars(row)
-    assert chosen.keys() - few.keys() == {f"heads/L4.H1/{name}" for name in MEASURES}
+    assert chosen.keys() - few.keys() == {f"heads/L4.H1/{name}" for name in watched()}
 
 
 def events(folder):
@@ -487,7 +487,7 @@ def test_trainer_that_goes_on_from_a_checkpoint(tmp_path):
     assert _StepsKept.seen == [0, 1, 2]
     one, other = (read_trajectory(tmp_path / name) for name in ("seen-whole", "seen"))
     assert one.steps.tolist() == other.steps.tolist() == [0, 1, 2, 3, 4]
-    assert all(np.array_equal(one.measures[name], other.measures[name]) for name in MEASURES)
+    assert all(np.array_equal(one.measures[name], other.measures[name]) for name in watched())
 
 
 class _StopAt(transformers.TrainerCallback):

@@ -16,6 +16,7 @@ import ropescope as rs
 from ropescope import cli, runs
 from ropescope.experiments import profile as experiment
 from ropescope.experiments.families import tiny
+from ropescope.measures.view import LAST_QUERIES
 from ropescope.models.bundled import bundled_folder
 
 
@@ -94,7 +95,7 @@ def test_heads_look_where_the_classical_scores_say():
         own = torch.stack(model(ids, use_cache=False, output_attentions=True).attentions)[:, 0].double().numpy()
     model.set_attn_implementation("sdpa")
     found = rs.profile(model, [one], planes=False, sensitivity=False).isel(input=0)
-    rows = range(max(1, len(one) - experiment.ROWS), len(one))
+    rows = range(max(1, len(one) - LAST_QUERIES), len(one))
     np.testing.assert_allclose(found.previous_token, np.mean([own[:, :, r, r - 1] for r in rows], 0), atol=1e-5)
     np.testing.assert_allclose(found.sink, np.mean([own[:, :, r, 0] for r in rows], 0), atol=1e-5)
     inside = [p for start, stop in one.blocks for p in range(start, stop)]

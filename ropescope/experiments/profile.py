@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from ..engine import HERE, Engine
 from ..engine import kept as kept_units
 from ..heads import Heads
-from ..logits import LogitFactors, attention_weights, with_sinks
+from ..logits import LogitFactors
 from ..measures.blocks import block_logits
-from ..measures.layer import SCORES, attention_scores, block_scores, seen_blocks
-from ..measures.scores import permutation_scores, swap_scores
-from ..measures.shares import exclusion
+from ..measures.plane_scores import AT_ONCE
+from ..measures.registry import Measure, compute, measures
+from ..measures.scores import swap_scores
+from ..measures.view import LAST_QUERIES, TAUS, LayerView
 from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..models.source import Source, open_source
@@ -35,18 +36,14 @@ from ..tasks.prompts import Prompt, as_prompt
 if TYPE_CHECKING:
     import xarray as xr
 
-HEAD = (*SCORES, "exclusion_variance", "exclusion_bound")
-ATTENTION = ("entropy", "previous_token", "induction", "sink", "on_blocks")
-OTHERWISE = ("positional_permuted", "symbolic_permuted", "positional_by_token", "symbolic_by_token")
-BY_TAU = ("positional_by_tau", "symbolic_by_tau")
-PLANE = ("plane_positional", "plane_symbolic", "plane_norm", "plane_spread", "plane_largest")
-TAUS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
-ROWS = 64
-"""Queries, the last ones, over which the classical scores are averaged."""
-AT_ONCE = 1 << 19
-"""Numbers of one kind held at once while planes are scored."""
-LONGEST_SQUARE = 1024
-"""Longest prompt for which full permutations and swaps of single tokens are tried too."""
+ABOUT_INPUTS = {
+    "check_error": (("layer",), "largest difference between attention from M and the model's own"),
+    "right": ((), "the most likely next token is the answer"),
+    "right_among_choices": ((), "the most likely of the possible answers is the right one"),
+    "tokens": ((), "length of the prompt"),
+    "blocks": ((), "blocks that may move"),
+}
+"""Axes (after "input") and labels of what a profile holds beside the registered measures."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,11 @@ class Settings:
     sensitivity: bool = True
     permutations: int = 200
     seed: int = 0
+
+    def measures(self) -> list[Measure]:
+        """The registered measures, without the groups that are left out."""
+        left_out = {group for group, wanted in (("planes", self.planes), ("sensitivity", self.sensitivity)) if not wanted}
+        return [measure for measure in measures().values() if measure.group not in left_out]
 
 
 def profile(
@@ -111,20 +113,20 @@ Row = dict[str, NDArray[Any]]
 @torch.inference_mode()
 def measure(model: Adapter | GPTJ, prompt: Prompt, settings: Settings) -> Row:
     """All measures of one prompt, from one forward pass."""
-    found: list[dict[str, Tensor]] = []
+    chosen, found = settings.measures(), []
     ids = torch.from_numpy(prompt.ids)[None].to(_device(model))
 
     def on_layer(read: LayerRead) -> None:
-        measured = _layer(read, ids[0], prompt.blocks, settings)
+        view = LayerView(read.heads, read.factors, prompt.blocks, ids, settings.tau, settings.permutations, settings.seed)
+        measured = {name: value[0] for name, value in compute(view, chosen).items()}
+        measured["frequency"] = torch.tensor(read.heads.rope.plane_frequencies, dtype=torch.float64)
         measured["check_error"] = torch.tensor(read.error, dtype=torch.float64)
         measured["layer"] = torch.tensor(read.layer)
         found.append({key: value.cpu() for key, value in measured.items()})
 
-    logits = read_layers(model, ids, on_layer, queries=ROWS)[0]
-    row = {key: _stacked([layer[key] for layer in found]) for key in found[0]}
-    for key in BY_TAU:
-        if key in row:
-            row[key] = row[key].swapaxes(0, 1)  # layers came first
+    logits = read_layers(model, ids, on_layer, queries=LAST_QUERIES)[0]
+    axes = {each.name: each.axes for each in chosen}
+    row = {key: _stacked([layer[key] for layer in found], axes.get(key, ("layer",)).index("layer")) for key in found[0]}
     row["tokens"], row["blocks"] = np.array(len(prompt.ids)), np.array(len(prompt.blocks))
     if prompt.answer is not None:
         row["right"] = np.array(int(logits.argmax()) == prompt.answer)
@@ -132,123 +134,6 @@ def measure(model: Adapter | GPTJ, prompt: Prompt, settings: Settings) -> Row:
             choices = list(prompt.choices)
             row["right_among_choices"] = np.array(choices[int(logits[choices].argmax())] == prompt.answer)
     return row
-
-
-def _layer(read: LayerRead, ids: Tensor, blocks: Sequence[tuple[int, int]], settings: Settings) -> dict[str, Tensor]:
-    """Measures of one layer's heads at the last query; NaN where a window leaves fewer than two blocks."""
-    heads, factors = read.heads, read.factors
-    seen, sinks = seen_blocks(heads, blocks), heads.sinks
-    rows = torch.arange(max(1, len(ids) - ROWS), len(ids), device=ids.device)
-    last = with_sinks(factors.diagonal(), sinks)[0]
-    result = _attention(last, attention_weights(heads, rows, single=True)[0], ids, rows, seen)
-    number = heads.queries.shape[1]
-    planes = len(heads.rope.plane_frequencies)
-    result["frequency"] = torch.tensor(heads.rope.plane_frequencies, dtype=torch.float64)
-    if len(seen) < 2:
-        blank = torch.full((number,), torch.nan, dtype=torch.float64)
-        result |= dict.fromkeys(HEAD, blank)
-        result |= (
-            dict.fromkeys(BY_TAU, blank.expand(len(TAUS), -1)) | dict.fromkeys(OTHERWISE, blank) if settings.sensitivity else {}
-        )
-        return result | (dict.fromkeys(PLANE, blank[:, None].expand(-1, planes)) if settings.planes else {})
-    M = block_logits(factors, seen, sinks)[0]
-    result |= block_scores(M, settings.tau) | dict(zip(HEAD[-2:], exclusion(M), strict=True))
-    if settings.sensitivity:
-        result |= dict(zip(BY_TAU, swap_scores(M, TAUS), strict=True))
-        result |= _otherwise(factors, seen, sinks, settings)
-    if settings.planes:
-        result |= _planes(factors, seen, settings.tau)
-    return result
-
-
-def _attention(
-    last: Tensor, weights: Tensor, ids: Tensor, rows: Tensor, blocks: Sequence[tuple[int, int]]
-) -> dict[str, Tensor]:
-    """Entropy and where attention goes at the last query; classical scores are means over the last queries."""
-    # Induction: what followed the same token before.
-    earlier = (ids[rows][:, None] == ids[:-1]) & (torch.arange(len(ids) - 1, device=ids.device) < rows[:, None] - 1)
-    repeated = earlier.any(-1)
-    followed = torch.linalg.vecdot(weights[..., 1:], earlier.to(weights.dtype))[:, repeated]
-    return {
-        **attention_scores(last, blocks),
-        "previous_token": weights[:, torch.arange(len(rows), device=ids.device), rows - 1].mean(-1),
-        "induction": followed.mean(-1),  # NaN where nothing repeats
-        "sink": weights[:, :, 0].mean(-1),
-    }
-
-
-def _otherwise(
-    factors: LogitFactors, blocks: Sequence[tuple[int, int]], sinks: Tensor | None, settings: Settings
-) -> dict[str, Tensor]:
-    """The same scores over full permutations, and over swaps of single tokens."""
-    tokens = factors.content.shape[-2]
-    blank = torch.full(factors.content.shape[1:-2], torch.nan, dtype=torch.float64)
-    if tokens > LONGEST_SQUARE:
-        return dict.fromkeys(OTHERWISE, blank)
-    M = factors.matrix()[0]
-    if sinks is not None:  # what never moves may hold them
-        M[:, -1, -1] = torch.logaddexp(M[:, -1, -1], sinks)
-    permuted = permutation_scores(M, settings.permutations, settings.tau, blocks, settings.seed)
-    single = [(p, p + 1) for start, stop in blocks for p in range(start, stop)]
-    return dict(zip(OTHERWISE, (*permuted, *swap_scores(M, settings.tau, single)), strict=True))
-
-
-def _planes(factors: LogitFactors, blocks: Sequence[tuple[int, int]], tau: float) -> dict[str, Tensor]:
-    """Scores of each plane alone, with its own softmax, and how large its logits are over the keys that may move."""
-    by_plane = factors.by_plane()
-    keys = torch.cat([torch.arange(start, stop, device=by_plane.content.device) for start, stop in blocks])
-    logits = by_plane.select(keys).diagonal()[:, 0]
-    planes, heads = logits.shape[:2]
-    step = max(1, AT_ONCE // (heads * (len(blocks) + 1) ** 2))
-    scores: list[Tensor] = []
-    for start in range(0, planes, step):
-        part = by_plane.some(slice(start, start + step))
-        scores.append(torch.stack(swap_scores(block_logits(part, blocks)[:, 0], tau)))
-    positional, symbolic = torch.cat(scores, 1)
-    sizes = logits.square().mean(-1).sqrt(), logits.var(-1, correction=0), logits.amax(-1)
-    return {key: value.T for key, value in zip(PLANE, (positional, symbolic, *sizes), strict=True)}
-
-
-LONG_NAMES = {
-    "positional": "positional score over swaps of two blocks",
-    "symbolic": "symbolic score over swaps of two blocks",
-    "symbol_share": "share of the variance of M that depends on the content",
-    "position_share": "share of the variance of M that depends on the place",
-    "binding_share": "share of the variance of M that depends on which content stands where",
-    "exclusion_variance": "variance of the real logits of blocks",
-    "exclusion_bound": "its bound by the exclusion principle",
-    "entropy": "entropy of attention at the last query, 0 to 1",
-    "previous_token": "weight on the token before, mean over the last queries",
-    "induction": "weight on what followed the same token earlier, mean over those of the last queries whose token repeats",
-    "sink": "weight on the first token, mean over the last queries",
-    "on_blocks": "weight of the last query on all blocks together",
-    "positional_permuted": "positional score over random permutations of all blocks",
-    "symbolic_permuted": "symbolic score over random permutations of all blocks",
-    "positional_by_token": "positional score over swaps of two tokens of any blocks",
-    "symbolic_by_token": "symbolic score over swaps of two tokens of any blocks",
-    "positional_by_tau": "positional score at other temperatures",
-    "symbolic_by_tau": "symbolic score at other temperatures",
-    "plane_positional": "positional score of one RoPE plane alone",
-    "plane_symbolic": "symbolic score of one RoPE plane alone",
-    "plane_norm": "root mean square of the plane's logits over keys that may move",
-    "plane_spread": "variance of the plane's logits over keys that may move",
-    "plane_largest": "largest of the plane's logits over keys that may move",
-    "frequency": "radians per token",
-    "check_error": "largest difference between attention from M and the model's own",
-    "right": "the most likely next token is the answer",
-    "right_among_choices": "the most likely of the possible answers is the right one",
-    "tokens": "length of the prompt",
-    "blocks": "blocks that may move",
-}
-
-
-DIMENSIONS = {
-    **dict.fromkeys((*HEAD, *ATTENTION, *OTHERWISE), ("input", "layer", "head")),
-    **dict.fromkeys(BY_TAU, ("input", "tau", "layer", "head")),
-    **dict.fromkeys(PLANE, ("input", "layer", "head", "plane")),
-    "check_error": ("input", "layer"),
-    **dict.fromkeys(("right", "right_among_choices", "tokens", "blocks"), ("input",)),
-}
 
 
 def dataset(rows: Sequence[Row], about: dict[str, Any]) -> xr.Dataset:
@@ -272,14 +157,18 @@ def dataset(rows: Sequence[Row], about: dict[str, Any]) -> xr.Dataset:
         blank = False if name.startswith("right") else np.nan
         return np.full([len(coords[dim]) for dim in dims], blank)
 
-    variables = {name: (dims, values(name, dims), {"long_name": LONG_NAMES[name]}) for name, dims in DIMENSIONS.items()}
-    variables["frequency"] = (("layer", "plane"), frequency, {"long_name": LONG_NAMES["frequency"]})
+    described = {name: (each.axes, each.label) for name, each in measures().items()} | ABOUT_INPUTS
+    variables = {
+        name: (dims, values(name, dims), {"long_name": label})
+        for name, dims, label in ((name, ("input", *axes), label) for name, (axes, label) in described.items())
+    }
+    variables["frequency"] = (("layer", "plane"), frequency, {"long_name": "radians per token"})
     return xr.Dataset(variables, coords=coords, attrs=about)
 
 
 def packed(scores: xr.Dataset) -> bytes:
     """As a NetCDF file, in single precision; of planes only their means over inputs, which would fill most of it."""
-    means = {name: scores[name].mean("input", keep_attrs=True) for name in PLANE}
+    means = {name: scores[name].mean("input", keep_attrs=True) for name in measures("planes")}
     single = {name: {"dtype": "float32"} for name, value in scores.data_vars.items() if value.dtype == np.float64}
     return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=single))
 
@@ -297,14 +186,14 @@ def estimate(model: Adapter | GPTJ, prompts: Sequence[Prompt], settings: Setting
     return {"seconds": 1.5 * seconds, "bytes": 8 * 6 * min(held, 4 * AT_ONCE)}
 
 
-def _stacked(values: list[Tensor]) -> NDArray[Any]:
-    """Layers as one array; a layer with fewer planes than others has NaN in those it lacks."""
+def _stacked(values: list[Tensor], axis: int) -> NDArray[Any]:
+    """Layers as one array, along a new axis; a layer with fewer planes than others has NaN in those it lacks."""
     width = max(value.shape[-1] if value.ndim else 0 for value in values)
     padded = [
         torch.nn.functional.pad(value, (0, width - value.shape[-1]), value=torch.nan) if value.ndim else value
         for value in values
     ]
-    array: NDArray[Any] = torch.stack(padded).numpy()
+    array: NDArray[Any] = torch.stack(padded, axis).numpy()
     return array
 
 

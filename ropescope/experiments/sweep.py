@@ -21,7 +21,7 @@ from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings
 from ..models.load import Loaded, load_model
 from ..runs import HistoryFolder
 from ..tasks.prompts import Prompt, asked_for, check_fits
-from ..training.watcher import MEASURES
+from ..training.watcher import watched
 from .profile import Settings, measure
 
 Row = dict[str, NDArray[Any]]
@@ -97,7 +97,7 @@ def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, eng
         while file not in rows:
             came, row = next(coming)
             rows[came] = row
-        measured = Measured(checkpoint, rows[file]["weights"].tobytes().hex(), {name: rows[file][name] for name in MEASURES})
+        measured = Measured(checkpoint, rows[file]["weights"].tobytes().hex(), {name: rows[file][name] for name in watched()})
         found.append(measured)
         shape, its = (one.row["positional"].shape for one in (found[0], measured))
         if its != shape:
@@ -140,7 +140,7 @@ def measure_unit(shared: tuple[Asked, list[Prompt]], unit: Unit) -> Row:
         door = Adapter(asked.opened(folder).model)
         settings = Settings(asked.tau, planes=False, sensitivity=False)
         rows = [measure(door, prompt, settings) for prompt in prompts]
-    means: Row = {name: np.mean([row[name] for row in rows], 0).astype(np.float32) for name in MEASURES}
+    means: Row = {name: np.mean([row[name] for row in rows], 0).astype(np.float32) for name in watched()}
     return means | {"weights": np.frombuffer(bytes.fromhex(weights), dtype=np.uint8)}
 
 

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from .visible import Blocks, movable_logits, over_visible
@@ -120,9 +120,19 @@ def _mean_square(x: Float[Tensor, "N c p"]) -> Float[Tensor, " N"]:
     return total / flat.shape[1]
 
 
+def normalised_entropy(weights: Float[Tensor, "*batch T"], keys: int | Int[Tensor, "*#batch"]) -> Float[Tensor, "*batch"]:
+    """Entropy of attention weights divided by `log(keys)`, the entropy of equal weights on that many keys.
+
+    weights  (..., T), not negative; a weight of 0 adds nothing
+    keys     number of keys among which the query could choose, at least 2, one or one per query
+    """
+    nats: Tensor = -torch.special.xlogy(weights, weights).sum(-1)
+    return nats / (math.log(keys) if isinstance(keys, int) else keys.log())
+
+
 @torch.no_grad()
 def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
-    """Entropy of the real attention weights, as a share of the largest possible: 0 is one key, 1 all keys alike.
+    """Entropy of the real attention weights, as a share of the largest possible: 0 for one key, 1 for equal weights.
 
     Raises ValueError if `M` is not square, holds NaN or inf, or one key only.
 
@@ -134,10 +144,9 @@ def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
     """
 
     def measure(logits: Tensor, offset: int) -> Tensor:
-        if logits.shape[-1] < 2:
+        keys = logits.shape[-1]
+        if keys < 2:
             raise ValueError(f"M holds one key, whose entropy says nothing: use a query at position {offset + 1} or later")
-        log_weight = logits.diagonal(dim1=-2, dim2=-1).log_softmax(-1)
-        nats = -(log_weight.exp() * log_weight).sum(-1)
-        return (nats / math.log(logits.shape[-1])).clamp(0, 1)
+        return normalised_entropy(logits.diagonal(dim1=-2, dim2=-1).softmax(-1), keys).clamp(0, 1)
 
     return over_visible(M, measure)

@@ -24,9 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..measures.layer import ATTENTION, SCORES, layer_scores
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
+from ..measures.registry import HEAD_AXES, Measure, compute, measures
 from ..measures.scores import check_taus
+from ..measures.view import LayerView
 from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..runs import HistoryFolder, Row
@@ -40,7 +41,8 @@ else:
     except ImportError:  # models of our own can be watched without it
         TrainerCallback = object
 
-MEASURES = (*SCORES, *ATTENTION)
+GROUPS = ("scores", "attention")
+"""Groups of measures that a look computes: those that need the last query alone."""
 EVERY = 100
 """Steps from look to look. A look takes less time than a step of fine-tuning, so looks take less than a hundredth of it."""
 AT_ONCE = 4096
@@ -49,6 +51,11 @@ FEW_HEADS = 16
 """Up to so many heads a logger is told the scores of each; of more, of chosen ones."""
 
 Log = Callable[[dict[str, float], int], object]
+
+
+def watched() -> dict[str, Measure]:
+    """The measures of a look, by name."""
+    return measures(*GROUPS, axes=HEAD_AXES)
 
 
 class HeadWatcher(TrainerCallback):  # type: ignore[misc]
@@ -185,7 +192,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         """Look now, whatever the step. A look that fails is a row of NaN and a warning. Only the first process looks."""
         if not self.is_main:
             return {}
-        row: Row = {name: np.full((len(self.layers), self._heads), np.nan, dtype=np.float32) for name in MEASURES}
+        row: Row = {name: np.full((len(self.layers), self._heads), np.nan, dtype=np.float32) for name in watched()}
         with _undisturbed(self.model), torch.inference_mode():
             with self._never_breaking(f"looking at heads failed at step {step}"):
                 row |= {name: value.astype(np.float32) for name, value in self.measure().items()}
@@ -200,8 +207,9 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Scores of the heads as they are now, (layer, head): means over the prompts on which a head has them."""
-        sums = {name: np.zeros((len(self.layers), self._heads)) for name in MEASURES}
-        counts = {name: np.zeros((len(self.layers), self._heads)) for name in MEASURES}
+        chosen = watched()
+        sums = {name: np.zeros((len(self.layers), self._heads)) for name in chosen}
+        counts = {name: np.zeros((len(self.layers), self._heads)) for name in chosen}
         places = {layer: place for place, layer in enumerate(self.layers)}
         with _undisturbed(self.model), torch.inference_mode(), _by_itself(self.model):
             if self._copy is not None:
@@ -212,7 +220,9 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
                     place = places.get(read.layer)
                     if place is None:
                         return
-                    for name, value in layer_scores(read.heads, read.factors, blocks, self.tau).items():
+                    for name, value in compute(
+                        LayerView(read.heads, read.factors, blocks, tau=self.tau), chosen.values()
+                    ).items():
                         found = value.double().cpu().numpy()
                         known = np.isfinite(found)
                         sums[name][place, : found.shape[1]] += np.where(known, found, 0).sum(0)
@@ -221,7 +231,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
                 tokens = torch.from_numpy(ids).to(next(self.model.parameters()).device)
                 read_layers(self._door, tokens, on_layer, queries=1)
         none = np.nan
-        return {name: np.where(counts[name] > 0, sums[name] / np.maximum(counts[name], 1), none) for name in MEASURES}
+        return {name: np.where(counts[name] > 0, sums[name] / np.maximum(counts[name], 1), none) for name in chosen}
 
     def results(self) -> dict[str, Any]:
         """What the looks so far say, in short; nothing but on the first process."""
@@ -248,12 +258,12 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
             "heads/pure_symbolic": float((pure == SYMBOLIC).sum()),
             "heads/purity": _mean(np.abs(positional - symbolic)),
         }
-        told |= {f"heads/{name}": _mean(row[name]) for name in MEASURES}
+        told |= {f"heads/{name}": _mean(row[name]) for name in watched()}
         for place, layer in enumerate(self.layers):
             told |= {f"heads/L{layer}/{name}": _mean(row[name][place]) for name in ("positional", "symbolic")}
         for layer, head in self._logged:
             place = self.layers.index(layer)
-            told |= {f"heads/L{layer}.H{head}/{name}": float(row[name][place, head]) for name in MEASURES}
+            told |= {f"heads/L{layer}.H{head}/{name}": float(row[name][place, head]) for name in watched()}
         return {name: value for name, value in told.items() if np.isfinite(value)}
 
     def _tell(self, step: int, row: Row) -> None:
@@ -362,7 +372,7 @@ def _mean(values: NDArray[Any]) -> float:
 def _as_row(name: str, value: Any) -> NDArray[np.float32]:
     """A number of a row; accuracies are always several."""
     plain = value.detach().float().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float32)
-    if name in (*MEASURES, "step", "layer"):
+    if name in (*watched(), "step", "layer"):
         raise ValueError(f"{name} is measured, and cannot be given")
     if plain.ndim > 1 or (name != "accuracy" and plain.ndim):
         raise ValueError(

@@ -8,14 +8,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..heads import Heads
-from ..logits import layer_logits
-from ..measures.scores import swap_scores
-from ..measures.shares import entropy, variance_shares
+from ..logits import layer_factors
+from ..measures.registry import HEAD_AXES, Measure, compute, measures
+from ..measures.view import LayerView
 from ..models.gptj import GPTJ
 from ..runs import Row
 from ..tasks import Samples
 
-MEASURES = ("positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy")
+
+def watched() -> dict[str, Measure]:
+    """The measures of a row, by name."""
+    return measures("scores", axes=HEAD_AXES) | {"entropy": measures("attention")["entropy"]}
 
 
 class Watcher:
@@ -33,16 +36,16 @@ class Watcher:
     def __call__(self, model: GPTJ) -> Row:
         """Measure every layer in one forward pass."""
         training, found = model.training, []
+        chosen = watched()
 
         def on_heads(_: int, heads: Heads) -> None:
-            M = layer_logits(heads)
-            measured = (*swap_scores(M, self.tau), *variance_shares(M), entropy(M))
-            found.append(torch.stack([value.mean(0) for value in measured]))
+            measured = compute(LayerView(heads, layer_factors(heads), tau=self.tau), chosen.values())
+            found.append(torch.stack([value.mean(0) for value in measured.values()]))
 
         logits = model.eval()(self.ids, on_heads, last_only=True)[:, 0]
         model.train(training)
         layers = torch.stack(found, 1).float().numpy()
-        row: Row = dict(zip(MEASURES, layers, strict=True))
+        row: Row = dict(zip(chosen, layers, strict=True))
         row["accuracy"] = accuracy_per_hop(logits, self.answer, self.hops)
         row["loss"] = torch.nn.functional.cross_entropy(logits, self.answer).numpy()
         return row
