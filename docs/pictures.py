@@ -14,7 +14,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 import ropescope as rs  # noqa: E402
-from ropescope.report.charts import COLOURS, Chart, Inline  # noqa: E402
+from ropescope.charts import COLOURS, Chart, Inline  # noqa: E402
 
 CONTENTS, PLACES = ("red", "blue", "green"), ("first", "second", "third")
 MOVES = ("before", "after")

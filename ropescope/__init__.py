@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from .models.gptj import save_gptj as save_gptj
     from .models.load import load_model as load_model
     from .rope import Rope as Rope
+    from .studies.result import Result as Result
+    from .studies.runner import open_run as open_run
+    from .studies.runner import run as run
     from .tasks.prompts import Prompt as Prompt
     from .tasks.prompts import binding_prompts as binding_prompts
     from .tasks.prompts import id_prompts as id_prompts
@@ -136,6 +139,9 @@ _ROOMS = {
     "task_prompts": "tasks.prompts",
     "text_prompts": "tasks.prompts",
     "HeadWatcher": "training.head_watcher",
+    "Result": "studies.result",
+    "open_run": "studies.runner",
+    "run": "studies.runner",
 }
 # Names of version 0.1, for one more release.
 _OLD_NAMES = {"Door": "Adapter", "controlled": "intervene", "heads_out": "remove_heads"}

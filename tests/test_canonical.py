@@ -16,8 +16,8 @@ import ropescope as rs
 from ropescope import cli
 from ropescope.experiments import canonical as experiment
 from ropescope.experiments.canonical import CASES, LIMITS, Settings, answers_of, first_lead, random_head, wrong_answers
-from ropescope.experiments.theory import heads_of
 from ropescope.models.built import h_mix, h_pos, h_single, h_sym
+from ropescope.studies.theory.run import heads_of
 from ropescope.tasks import IndexTask, PartialInductionTask, RetrievalTask
 from ropescope.tasks.canonical import order_blind_accuracy
 from ropescope.theory import (

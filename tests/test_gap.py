@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ropescope as rs
-from ropescope.experiments.theory import bounds, longest_right
+from ropescope.studies.theory.run import bounds, longest_right
 from ropescope.theory import (
     farthest,
     index_bound,

@@ -18,8 +18,8 @@ from ropescope import runs
 from ropescope.experiments.profile import packed
 from ropescope.experiments.profile_statistics import statistics
 from ropescope.report import page as module
-from ropescope.report.claims.rules import Claim
 from ropescope.report.page import scoreboard_html, write_page
+from ropescope.studies.claims import Claim
 
 RESULTS = Path(__file__).parents[1] / "results"
 PROFILE, TRAINING = "profile-smollm2-135m", "number-0"

@@ -10,8 +10,8 @@ import torch
 import ropescope as rs
 from ropescope.experiments.mechanisms import example
 from ropescope.report import papers
-from ropescope.report.claims.rules import Runs
 from ropescope.runs import Run, find_runs
+from ropescope.studies.claims import Runs
 from ropescope.tasks import LetterTask, NumberTask
 
 RESULTS = Path(__file__).parents[1] / "results"

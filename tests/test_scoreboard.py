@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 from ropescope.models.gptj import GPTJ, GPTJConfig
 from ropescope.report.claims import multihop
-from ropescope.report.claims.rules import CASES, VERDICTS, Runs
 from ropescope.report.scoreboard import Claim, counted, grouped, markdown, scoreboard
 from ropescope.runs import Run, find_runs
+from ropescope.studies.claims import CASES, VERDICTS, Runs
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -27,6 +27,7 @@ from ..measures.scores import swap_scores
 from ..models.built import OneHead, h_mix, h_pos, h_single, h_sym
 from ..rope import Rope
 from ..runs import claim, plain
+from ..studies.theory.run import heads_of
 from ..tasks.canonical import (
     CanonicalTask,
     IndexTask,
@@ -45,7 +46,6 @@ from ..theory import (
     single_best,
 )
 from ..training.stacked import Stacked, Training, train
-from .theory import heads_of
 
 SOLVED = 0.99
 Arrays = dict[str, NDArray[Any]]

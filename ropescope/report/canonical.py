@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import altair as alt
 
+from ..charts import COLOURS, Chart, Figure, Inline, write_chart
 from ..runs import Run
-from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 TITLES = {
     "index": "Index",

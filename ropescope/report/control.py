@@ -8,8 +8,8 @@ from typing import Any
 
 import altair as alt
 
+from ..charts import COLOURS, Chart, Figure, Inline, write_chart
 from ..runs import Run
-from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 GROUPS = {
     "dropped": ("planes dropped", COLOURS["positional"]),

@@ -9,11 +9,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from ..charts import COLOURS, PICKED, Chart, Figure, Inline, across, corners, picked, up, write_chart
 from ..experiments.dynamics import dynamics, heads_of, mean_purity
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, Trajectory, read_trajectory
 from . import many_heads
-from .charts import COLOURS, PICKED, Chart, Figure, Inline, across, corners, picked, up, write_chart
 from .many_heads import number
 
 WIDTH, GAP = 640, 48

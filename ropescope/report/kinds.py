@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
-from . import canonical, control, dynamics, generalise, llm, mechanisms, profile, theory, upkeep
-from .charts import Figure
+from ..studies import studies
+from . import canonical, control, dynamics, generalise, llm, mechanisms, profile, upkeep
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Choice:
 
 def kind_of(run: Run) -> Kind:
     """How to show this run; what has no figures is shown by its settings and results."""
+    if (study := studies().get(run.command)) is not None:
+        return Kind(study.heading, study.headline, study.figures)
     return KINDS.get(run.command, Kind("Other runs", lambda run: f"ropescope {run.command}", lambda _: {}))
 
 
@@ -138,14 +141,6 @@ def _generalise(run: Run) -> str:
     return "; ".join(parts)
 
 
-def _theory(run: Run) -> str:
-    small, bounds = run.results["every_input"], run.results["bounds"]
-    return (
-        f"built models: {small['wrong']} of {small['valid']:,} inputs wrong; "
-        f"printed bound broken at {bounds['index_printed_violated']} lengths, corrected at {bounds['index_corrected_violated']}"
-    )
-
-
 def _control(run: Run) -> str:
     return f"{control.said(run.config)}: {len(run.results['changes']) - 1} changes"
 
@@ -200,7 +195,6 @@ KINDS = {
     "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
     "mechanisms": Kind("What heads do", _mechanisms, mechanisms.of_run),
     "generalise": Kind("Beyond the length of training", _generalise, generalise.of_run),
-    "theory": Kind("Theory", _theory, theory.of_run),
     "canonical": Kind("Canonical tasks", _held, canonical.of_run),
     "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),

@@ -8,9 +8,9 @@ from typing import Any
 
 import altair as alt
 
+from ..charts import COLOURS, Chart, Figure, write_chart
 from ..experiments.llm import LEAST_RIGHT, PAPER, PAPER_LENGTHS, SCREENED
 from ..runs import Run
-from .charts import COLOURS, Chart, Figure, write_chart
 
 TASK_COLOURS = {"number": COLOURS["positional"], "letter": COLOURS["symbolic"]}
 PAPER_LOOKS = {

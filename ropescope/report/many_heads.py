@@ -8,11 +8,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from ..charts import COLOURS, PICKED, Chart, Inline, picked
 from ..experiments.dynamics import heads_of
 from ..experiments.profile_statistics import MARGIN, head_kinds
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Trajectory
-from .charts import COLOURS, PICKED, Chart, Inline, picked
 
 WIDTH = 640
 MOST_COLUMNS = 150

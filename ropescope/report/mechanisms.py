@@ -9,8 +9,8 @@ from typing import Any
 
 import altair as alt
 
+from ..charts import COLOURS, Chart, Figure, Inline, write_chart
 from ..runs import Run
-from .charts import COLOURS, Chart, Figure, Inline, write_chart
 
 Results = Mapping[str, Any]
 HOP_NAME = {"number": "Index", "letter": "Retrieval"}

@@ -20,12 +20,12 @@ from typing import Any
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
+from ..charts import Figure
 from ..runs import Run, find_runs, new_folder, write_whole
+from ..studies.claims import Claim, judge
 from . import playground
-from .charts import Figure
-from .claims.rules import Claim
+from . import scoreboard as _scoreboard_module  # noqa: F401  loads claims not moved yet
 from .kinds import KINDS, choice_of, claims_of, kind_of, model_of
-from .scoreboard import judged
 
 ASSETS = Path(__file__).parent / "assets"
 ENGINE = "window.vegaEmbed = vegaEmbed;"
@@ -281,7 +281,7 @@ def scoreboard_html(rows: Sequence[Claim]) -> str:
 
 def _scoreboard(runs: Sequence[Run]) -> list[Claim]:
     """Nothing for runs of one command only, which say little of both papers."""
-    return judged(runs) if len({run.command for run in runs}) > 1 else []
+    return judge(runs) if len({run.command for run in runs}) > 1 else []
 
 
 def _playground(run: Run) -> str:

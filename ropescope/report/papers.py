@@ -14,10 +14,11 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from ..charts import Chart
 from ..runs import Run, find_runs, read_profile, write_whole
-from . import canonical, dynamics, generalise, llm, mechanisms, profile, theory
-from .charts import Chart
-from .claims.rules import NotRunError, Runs, Trained
+from ..studies.claims import NotRunError, Runs, Trained
+from ..studies.theory import figures as theory
+from . import canonical, dynamics, generalise, llm, mechanisms, profile
 
 TASKS = ("number", "letter")
 

@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 import xarray as xr
 
+from ..charts import COLOURS, INSIDE, PICKED, TICKS, Chart, Figure, Inline, Rows, across, corners, picked, up, write_chart
 from ..experiments.profile_statistics import (
     MARGIN,
     SCORES,
@@ -23,7 +24,6 @@ from ..experiments.profile_statistics import (
     plane_means,
 )
 from ..runs import Run, read_profile
-from .charts import COLOURS, INSIDE, PICKED, TICKS, Chart, Figure, Inline, Rows, across, corners, picked, up, write_chart
 
 Stats = Mapping[str, Any]
 

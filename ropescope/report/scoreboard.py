@@ -6,41 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..runs import Run, find_runs
-from .claims import canonical, chat, models, multihop, scores, theory
-from .claims.rules import CASES, VERDICTS, Claim, Runs
-
-PARTS = {
-    "What a head does, and how to measure it": scores,
-    "The number and letter tasks, and how they are learned": multihop,
-    "Constructions and discrepancy": theory,
-    "Canonical tasks and frequency control": canonical,
-    "Real language models": models,
-    "Chat models": chat,
-}
-"""Groups of rows, and the module that holds their rules."""
+from ..runs import find_runs
+from ..studies.claims import VERDICTS, Claim, judge
+from .claims import canonical as _c  # noqa: F401
 
 
 def scoreboard(folders: Sequence[Path]) -> list[Claim]:
     """One row for each claim, from the runs in these folders or below them; "not run" where they do not hold what is needed."""
-    return judged(find_runs(folders))
-
-
-def judged(found: Sequence[Run]) -> list[Claim]:
-    """The same for runs that have been read."""
-    runs = Runs(found)
-    modules = [module.__name__ for module in PARTS.values()]
-    cases = sorted(CASES.values(), key=lambda case: modules.index(case.rule.__module__))
-    return [case.row(runs) for case in cases]
+    return judge(find_runs(folders))
 
 
 def grouped(rows: Sequence[Claim]) -> dict[str, list[Claim]]:
-    """The rows under the names of their groups."""
-    by_part = {module.__name__: title for title, module in PARTS.items()}
-    found: dict[str, list[Claim]] = {title: [] for title in PARTS}
+    """The rows by section of the scoreboard."""
+    found: dict[str, list[Claim]] = {}
     for row in rows:
-        found[by_part[CASES[row.claim].rule.__module__]].append(row)
-    return {title: part for title, part in found.items() if part}
+        found.setdefault(row.section, []).append(row)
+    return found
 
 
 def counted(rows: Sequence[Claim]) -> dict[str, int]:

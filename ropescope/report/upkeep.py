@@ -6,8 +6,8 @@ from typing import Any
 
 import altair as alt
 
+from ..charts import COLOURS, Chart, Figure, Inline, Rows
 from ..runs import Run
-from .charts import COLOURS, Chart, Figure, Inline, Rows
 
 VERDICTS = {"verified": COLOURS["binding"], "refused": COLOURS["symbolic"], "not built": COLOURS["neutral"]}
 RATIOS = {

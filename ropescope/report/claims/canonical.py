@@ -7,7 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from ...runs import Run
-from .rules import Found, Runs, claim, every, graded, span, tiny
+from ...studies.claims import Found, Runs, claims_in, every, graded, span, tiny
+
+claim = claims_in("Canonical tasks and frequency control")
 
 SOLVED = 0.99
 PURE = 1e-3

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ...runs import Run
-from .rules import Found, NotRunError, Runs, claim, every, graded, span
+from ...studies.claims import Found, NotRunError, Runs, claims_in, every, graded, span
+
+claim = claims_in("Chat models")
 
 Curve = Mapping[int, float]
 """Mean accuracy by length of the target window."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...runs import Run
-from .rules import Found, NotRunError, Runs, claim, every, graded, many, span
+from ...studies.claims import Found, NotRunError, Runs, claims_in, every, graded, many, span
+
+claim = claims_in("Real language models")
 
 OTHERS = "Other models than the paper's, 24 sentences instead of up to 256."
 FAMILIES = ("gemma", "qwen", "llama")

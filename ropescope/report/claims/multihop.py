@@ -10,10 +10,12 @@ import numpy as np
 
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...runs import Run
+from ...studies.claims import Found, NotRunError, Runs, Trained, claims_in, every, graded, listed, span
 from ...tasks import LetterTask, NumberTask
 from ..generalise import PAPER as LENGTHS
 from ..mechanisms import TABLE_1
-from .rules import Found, NotRunError, Runs, Trained, claim, every, graded, listed, span
+
+claim = claims_in("The number and letter tasks, and how they are learned")
 
 TASKS: dict[str, type[NumberTask] | type[LetterTask]] = {"number": NumberTask, "letter": LetterTask}
 GAMMA = "0.1"

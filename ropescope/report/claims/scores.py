@@ -7,7 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 from ...runs import Run
-from .rules import Found, NotRunError, Runs, claim, every, graded, many, span, tiny
+from ...studies.claims import Found, NotRunError, Runs, claims_in, every, graded, many, span, tiny
+
+claim = claims_in("What a head does, and how to measure it")
 
 ROUNDING = 1e-9
 """What double precision may lose."""

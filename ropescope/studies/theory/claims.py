@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...runs import Run
-from .rules import Found, NotRunError, Runs, claim, every, graded, span, tiny
+from ..claims import Found, NotRunError, Runs, claims_in, every, graded, span, tiny
+
+claim = claims_in("Constructions and discrepancy")
 
 ROUNDING = 1e-9
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from ..runs import write_whole
+from .runs import write_whole
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLOURS = {"positional": "#0072B2", "symbolic": "#D55E00", "binding": "#009E73", "neutral": "#666666"}

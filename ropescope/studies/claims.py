@@ -1,17 +1,32 @@
-"""How a claim is held against recorded runs: a rule reads numbers of runs and returns what they say and a verdict."""
+"""Claims of the papers and of our own, each with the one rule that judges it from recorded runs.
+
+A rule reads the numbers of runs and returns what they say and a verdict. Rules live in the `claims.py` of the study whose runs
+they read. The command's table, the page and the scoreboard all call `judge`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, get_args
 
-from ...experiments.dynamics import dynamics
-from ...runs import Run, Trajectory, read_trajectory
+from ..experiments.dynamics import dynamics
+from ..runs import Run, Trajectory, read_trajectory
 
 Verdict = Literal["reproduced", "partly", "not", "not run"]
 Paper = Literal["A", "B", "ours"]
+Section = Literal[
+    "What a head does, and how to measure it",
+    "The number and letter tasks, and how they are learned",
+    "Constructions and discrepancy",
+    "Canonical tasks and frequency control",
+    "Real language models",
+    "Chat models",
+]
+"""Parts of the scoreboard, in order."""
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "not", "not run")
 
 
@@ -33,6 +48,7 @@ class Claim:
     """name of the run folder whose section of the page shows it"""
     chart: str
     """which chart of that section; empty where there is none"""
+    section: Section
 
 
 class NotRunError(Exception):
@@ -136,6 +152,12 @@ class Case:
     paper_value: str
     note: str
     rule: Rule
+    section: Section
+
+    @property
+    def folder(self) -> str:
+        """The folder of the study whose `claims.py` holds the rule."""
+        return self.rule.__module__.split(".")[-2]
 
     def row(self, runs: Runs) -> Claim:
         """What the runs say; "not run" if they do not hold what the rule needs."""
@@ -143,26 +165,51 @@ class Case:
         try:
             found = self.rule(runs)
         except NotRunError as reason:
-            return Claim(*told, "", "not run", f"{str(reason)[0].upper()}{str(reason)[1:]}.", "", "")
+            return Claim(*told, "", "not run", f"{str(reason)[0].upper()}{str(reason)[1:]}.", "", "", self.section)
         except (LookupError, ValueError, TypeError, ArithmeticError) as missing:  # runs of other sizes, or older ones
             why = f"Cannot be judged from the runs given, which are older or smaller ({type(missing).__name__}: {missing})."
-            return Claim(*told, "", "not run", why, "", "")
-        return Claim(*told, found.ours, found.verdict, self.note, found.run.name, found.chart)
+            return Claim(*told, "", "not run", why, "", "", self.section)
+        return Claim(*told, found.ours, found.verdict, self.note, found.run.name, found.chart, self.section)
 
 
 CASES: dict[str, Case] = {}
+"""Every claim by name. `all_cases` loads the modules that fill it."""
 
 
-def claim(name: str, paper: Paper, where: str, paper_value: str, note: str) -> Callable[[Rule], Rule]:
-    """Registers a rule, whose docstring is the statement it judges; `note` says by what the verdict is given."""
+def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callable[[Rule], Rule]]:
+    """The decorator that registers rules under a section of the scoreboard.
 
-    def register(rule: Rule) -> Rule:
-        if name in CASES:
-            raise ValueError(f"two claims are called {name}")
-        CASES[name] = Case(name, paper, where, " ".join((rule.__doc__ or "").split()), paper_value, note, rule)
-        return rule
+    It takes the claim's name, the paper, where the paper says it, the paper's value, and a note on how the verdict is given.
+    The rule's docstring is the statement that it judges.
+    """
 
-    return register
+    def claim(name: str, paper: Paper, where: str, paper_value: str, note: str) -> Callable[[Rule], Rule]:
+        def register(rule: Rule) -> Rule:
+            if name in CASES:
+                raise ValueError(f"two claims are called {name}")
+            statement = " ".join((rule.__doc__ or "").split())
+            CASES[name] = Case(name, paper, where, statement, paper_value, note, rule, section)
+            return rule
+
+        return register
+
+    return claim
+
+
+def all_cases() -> list[Case]:
+    """Every claim, section by section."""
+    from . import FOLDERS  # noqa: PLC0415
+
+    for folder in FOLDERS:
+        if find_spec(f"{__package__}.{folder}.claims"):
+            import_module(f"{__package__}.{folder}.claims")
+    return sorted(CASES.values(), key=lambda case: get_args(Section).index(case.section))
+
+
+def judge(runs: Sequence[Run], folder: str | None = None) -> list[Claim]:
+    """One row for each claim, or for those of one study's folder, judged by the runs given."""
+    at_hand = Runs(runs)
+    return [case.row(at_hand) for case in all_cases() if folder in (None, case.folder)]
 
 
 def graded(whole: bool, part: bool = False) -> Verdict:

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..logits import counterfactual_logits
-from ..measures.scores import swap_scores
-from ..measures.shares import exclusion, variance_shares
-from ..rope import Rope
+from ...logits import counterfactual_logits
+from ...measures.scores import swap_scores
+from ...measures.shares import exclusion, variance_shares
+from ...rope import Rope
 
 TOKENS = 7
 BLOCKS = ((0, 1), (1, 4), (4, 6))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,16 +15,16 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from ..heads import Heads
-from ..logits import layer_logits, logit_factors
-from ..measures.gap import margin
-from ..measures.scores import swap_scores
-from ..measures.shares import variance_shares
-from ..models.built import OneHead, t_index, t_retrieval, uniform_retrieval
-from ..rope import Rope
-from ..tasks import LetterTask, NumberTask
-from ..tasks.functions import Hop, index, retrieval
-from ..theory import (
+from ...heads import Heads
+from ...logits import layer_logits, logit_factors
+from ...measures.gap import margin
+from ...measures.scores import swap_scores
+from ...measures.shares import variance_shares
+from ...models.built import OneHead, t_index, t_retrieval, uniform_retrieval
+from ...rope import Rope
+from ...tasks import LetterTask, NumberTask
+from ...tasks.functions import Hop, index, retrieval
+from ...theory import (
     DENSEST,
     index_bound_printed,
     index_counterexample,
@@ -38,6 +39,8 @@ from ..theory import (
     retrieval_extremes,
     search_planes,
 )
+from ..study import Outcome, Work
+from . import Settings
 from .identities import identities
 
 INDEX_ANGLE, RETRIEVAL_ANGLE = 0.8, 0.0027
@@ -45,6 +48,14 @@ NUMBER, LETTER = NumberTask(), LetterTask()
 BATCH = 2000
 ABOVE = 1 + 1e-9
 """A gap counts as above a bound if it is so by more than rounding."""
+
+
+def run(settings: Settings, work: Work) -> Outcome:
+    """Results of every part, and the curves for the figures."""
+    parts = work.progress(theory(settings.inputs, settings.longest, settings.draws, settings.seed), 9, "theory")
+    results = dict(parts)
+    lines = json.dumps(results.pop("curves")) + "\n"
+    return Outcome(asdict(settings), results, {"curves.json": lines})
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from ..runs import Run
-from .charts import COLOURS, Chart, Figure, Inline, write_chart
+from ...charts import COLOURS, Chart, Figure, Inline
+from ...runs import Run
 
 LINES = {
     "theorem as printed": COLOURS["neutral"],
@@ -22,26 +21,21 @@ VIOLATION = "#CC79A7"
 PLANE_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]
 
 
-def write_figures(results: Mapping[str, Any], folder: Path) -> list[str]:
-    """Both figures; returns the names of the files."""
-    return write_chart(gap_figure(results), folder, "gaps") + write_chart(planes_figure(results["planes"]), folder, "planes")
-
-
-def of_run(run: Run) -> dict[str, Figure]:
-    """The figures of a run folder of `ropescope theory`."""
+def figures(run: Run) -> dict[str, Figure]:
+    """The figures of a run, by name."""
     curves = run.read("curves.json")
-    figures = {}
+    found = {}
     if curves is not None:
-        figures["gaps"] = Figure(
+        found["gaps"] = Figure(
             gap_figure({**run.results, "curves": curves}),
             "The gap is the lead of the right key; where the blue band is above the dashed line, the printed bound is broken.",
         )
     planes = planes_figure(run.results["planes"])
-    figures["planes"] = Figure(
+    found["planes"] = Figure(
         planes,
         "Solid lines are the largest gaps found for each number of planes; no set of planes can lie above the broken lines.",
     )
-    return figures
+    return found
 
 
 def gap_figure(results: Mapping[str, Any]) -> Chart:

@@ -1,0 +1,60 @@
+"""What a person sees in a terminal: tables, progress bars, single lines. Quiet in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def printable(text: str) -> str:
+    """The text on one line, with characters that could control a terminal written as escapes."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+
+
+def tell(sentence: str) -> None:
+    """Print one line to standard error."""
+    print(printable(sentence), file=sys.stderr)
+
+
+def progress(items: Iterable[T], total: int, label: str) -> Iterable[T]:
+    """The items, with a progress bar and the remaining time on a terminal; nothing is shown in a pipe."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import track  # noqa: PLC0415
+
+    terminal = Console(stderr=True)
+    return track(items, label, total=total, console=terminal, transient=True, disable=not terminal.is_terminal)
+
+
+def silent(items: Iterable[T], total: int, label: str) -> Iterable[T]:
+    """The items, without a progress bar."""
+    return items
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print rows of text under column titles; what is in them is never taken for markup."""
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    def plain(cell: str) -> Text:
+        return Text(printable(cell))
+
+    table = Table(box=box.SIMPLE_HEAD, title=plain(title) if title else None, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(plain(column), justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    print_renderable(table)
+
+
+def print_renderable(shown: Any) -> None:
+    """Print one of rich's renderables, as wide as the terminal, or 140 characters in a pipe."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 140
+    console.print(shown)

@@ -1,0 +1,124 @@
+"""The result of a study, in Python and in a notebook: the same numbers, tables, figures and verdicts as on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..charts import Chart, Figure
+from ..runs import Run
+from .claims import Claim, judge
+from .study import Study, Table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+class Tables(tuple[Table | str, ...]):
+    """Tables and lines of text, shown as text or in a notebook."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(part if isinstance(part, str) else _text(part) for part in self)
+
+    def _repr_html_(self) -> str:
+        return "\n".join(f"<p>{escape(part)}</p>" if isinstance(part, str) else _html(part) for part in self)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    study    what was studied
+    run      the run folder: `run.folder`, `run.config`, `run.results`
+    sources  runs that it was made from
+    """
+
+    study: Study
+    run: Run
+    sources: Sequence[Run] = ()
+    _temporary: Any = field(default=None, repr=False)
+    """Keeps a temporary folder from being removed."""
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.folder
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """All of `summary.json`: settings, results, versions, hashes."""
+        return self.run.summary
+
+    @property
+    def headline(self) -> str:
+        """One line on what came out."""
+        return self.study.headline(self.run)
+
+    @property
+    def dataset(self) -> xr.Dataset:
+        """The numbers as a labelled dataset."""
+        if self.study.dataset is None:
+            raise ValueError(f"a run of {self.study.name} has no dataset: its numbers are in `summary`")
+        return self.study.dataset(self.run)
+
+    def table(self) -> Tables:
+        """What the command prints: tables and lines of text."""
+        return Tables(self.study.tables(self.run))
+
+    def figures(self) -> dict[str, Figure]:
+        """Every figure of the run by name."""
+        return self.study.figures(self.run)
+
+    def plot(self, name: str | None = None) -> Chart:
+        """One figure as an Altair chart, the first unless named: notebooks show it, and `.save("x.png")` writes it."""
+        figures = self.figures()
+        if not figures:
+            raise ValueError(f"a run of {self.study.name} has no figures")
+        if name is not None and name not in figures:
+            raise ValueError(f"figure must be one of {', '.join(figures)}, not {name!r}")
+        return figures[name or next(iter(figures))].chart
+
+    def claims(self) -> list[Claim]:
+        """What the papers say of such runs, each with the verdict by this run and its sources; without those it cannot judge."""
+        evidence = self.study.evidence(self.run, self.sources)
+        return [row for row in judge(evidence, _folder(self.study)) if row.verdict != "not run"]
+
+    def _repr_html_(self) -> str:
+        """Headline, tables and the first figure."""
+        figures = self.figures()
+        first = (
+            next(iter(figures.values())).chart.to_html(fullhtml=False, output_div=f"ropescope-{id(self)}") if figures else ""
+        )
+        return f"<h3>{escape(self.headline)}</h3>{self.table()._repr_html_()}{first}"
+
+
+def _folder(study: Study) -> str:
+    """The folder of `studies/` that a study is defined in."""
+    from . import folder_of  # noqa: PLC0415
+
+    return folder_of(study)
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """Claims beside what the runs say, as the command prints them."""
+    rows = [[row.claim, row.statement, row.paper_value, row.ours, row.verdict] for row in claims]
+    return Table(["claim", "what is said", "its value", "ours", "verdict"], rows)
+
+
+def _text(table: Table) -> str:
+    lines = [list(map(str, table.columns)), *(list(map(str, row)) for row in table.rows)]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(table.columns))]
+    shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*([table.title] if table.title else []), *shown])
+
+
+def _html(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    title = f"<caption>{escape(table.title)}</caption>" if table.title else ""
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,170 @@
+"""The one place that runs studies: it makes settings, locks and fills the run folder, and gives the result.
+
+>>> import ropescope as rs
+>>> result = rs.run("theory", inputs=100, longest=200, draws=20)
+>>> result.summary["command"]
+'theory'
+"""
+
+from __future__ import annotations
+
+import tempfile
+import types
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from .. import console
+from ..charts import write_chart
+from ..engine import Engine
+from ..runs import Run, find_runs, locked, new_summary, read_run, write_summary, write_whole
+from . import study_named, study_of
+from .result import Result
+from .study import Outcome, Settings, Study, Work
+
+
+def run(
+    study: str,
+    *,
+    preset: str | None = None,
+    out: str | Path | None = None,
+    engine: str = "here",
+    address: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Result:
+    """The result of a study, which the shell runs by the same name: `ropescope STUDY`.
+
+    study     its name: see `ropescope.studies.studies()`
+    preset    a named set of settings, where the study has some
+    out       the run folder; without it files go to a temporary folder, which lasts as long as the result
+    engine    here or ray, where the study can run on a cluster
+    address   of the Ray cluster
+    progress  show progress bars on a terminal
+    settings  the study's own; each has a default unless its help says otherwise
+
+    Raises ValueError in one sentence if a setting is not allowed or the folder holds something else.
+    """
+    chosen = study_named(study)
+    asked = make_settings(chosen, settings, preset)
+    show = console.progress if progress else console.silent
+    return run_study(chosen, asked, None if out is None else Path(out), Engine(engine, address, worker_lost), show)
+
+
+def run_study(
+    study: Study,
+    settings: Settings,
+    out: Path | None,
+    engine: Engine,
+    progress: Callable[..., Any] = console.progress,
+    on_locked: Callable[[], None] = lambda: None,
+) -> Result:
+    """Run a study with checked settings. The folder is locked until everything is written; a killed run can be resumed."""
+    if study.run is None:
+        raise ValueError(f"{study.name} is not a study that can be run")
+    with ExitStack() as held:
+        temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
+        folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
+        held.enter_context(locked(folder))
+        on_locked()
+        outcome = study.run(settings, Work(folder, engine, progress, console.tell))
+        run = _write(study, folder, outcome, pictures=out is not None)
+        return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
+
+
+def open_run(folder: str | Path) -> Result:
+    """The result in a run folder that a command, `ropescope.run` or a watcher has written."""
+    run = read_run(Path(folder))
+    return Result(study_of(run), run)
+
+
+def _write(study: Study, folder: Path, outcome: Outcome, pictures: bool) -> Run:
+    """Write data, then figures, then the summary with the hashes of all of them: a folder without a summary is not finished."""
+    for name, content in outcome.data.items():
+        write_whole(folder / name, content)
+    files = [*outcome.data, *outcome.written]
+    run = Run(folder, new_summary(folder, study.name, outcome.config, outcome.results, files))
+    if pictures:
+        for name, figure in study.figures(run).items():
+            files += write_chart(figure.chart, folder, name)
+    write_summary(folder, study.name, outcome.config, outcome.results, files)
+    return read_run(folder)
+
+
+def worker_lost(_: Any) -> None:
+    """Tell the user that a unit of work starts again."""
+    console.tell("ropescope: a worker was lost: its unit of work starts again")
+
+
+# Settings
+
+
+def make_settings(study: Study, given: Mapping[str, Any], preset: str | None = None) -> Settings:
+    """The settings of a study: its defaults, changed by a preset, changed by what is given; checked."""
+    if study.settings is None:
+        raise ValueError(f"{study.name} is not a study that can be run")
+    if preset is not None and preset not in study.presets:
+        known = f"one of {', '.join(study.presets)}" if study.presets else "left out, as this study has none"
+        raise ValueError(f"preset must be {known}, not {preset!r}")
+    types_of = get_type_hints(study.settings)
+    names = {entry.name: entry for entry in fields(study.settings)}
+    if unknown := sorted(set(given) - set(names)):
+        raise ValueError(f"{study.name} has no setting {unknown[0]!r}: it has {', '.join(names)}")
+    chosen = dict(study.presets.get(preset or next(iter(study.presets), ""), {}))
+    chosen |= {name: parsed(name, types_of[name], value) for name, value in given.items()}
+    for name, entry in names.items():
+        if entry.default is MISSING and entry.default_factory is MISSING and name not in chosen:
+            raise ValueError(f"{study.name} needs {name}: {entry.metadata['help'][0].lower()}{entry.metadata['help'][1:]}")
+    return study.settings(**chosen)
+
+
+def parsed(name: str, kind: Any, value: Any) -> Any:
+    """A setting as its type, from Python or from text as on the command line; a ValueError in one sentence if it is not one."""
+    options = [each for each in _choices(kind) if each is not type(None)]
+    if value is None and len(options) < len(_choices(kind)):
+        return None
+    if len(options) > 1:  # the first type that takes the value
+        for each in options[:-1]:
+            try:
+                return parsed(name, each, value)
+            except ValueError:
+                continue
+    kind = options[-1]
+    if get_origin(kind) is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        if isinstance(items, str | bytes) or not hasattr(items, "__iter__"):
+            items = [items]
+        return tuple(parsed(f"each of {name}", get_args(kind)[0], item) for item in items)
+    return _single(name, kind, value)
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+
+
+def _single(name: str, kind: Any, value: Any) -> Any:
+    """One value as a plain type, without guessing: 2.5 is no whole number, and "yes" no truth value."""
+    wrong = ValueError(f"{name} must be {WORDS.get(kind, kind)}, not {value!r}")
+    if kind is bool or isinstance(value, bool):
+        if kind is not bool or not isinstance(value, bool):
+            raise wrong
+        return value
+    if kind in (str, Path):
+        if not isinstance(value, str | Path):
+            raise wrong
+        return kind(value)
+    if kind in (int, float):
+        try:
+            if not isinstance(value, str | int | float):  # numpy's numbers
+                value = value.item()
+            if kind is int and not isinstance(value, str) and int(value) != value:
+                raise wrong
+            return kind(value)
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            raise wrong from None
+    return value
