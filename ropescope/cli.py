@@ -67,7 +67,9 @@ def main() -> None:
     2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
     place is shown if ROPESCOPE_TRACEBACK is set.
     """
-    with _signals():
+    from .old_cli import _held
+
+    with _signals(), _held:
         try:
             app()
         except SystemExit as leaving:

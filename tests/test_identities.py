@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ropescope.experiments import identities as experiment
 from ropescope.rope import Rope
+from ropescope.studies.theory import identities as experiment
 
 
 def test_what_must_hold_holds():

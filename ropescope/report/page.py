@@ -24,7 +24,6 @@ from ..charts import Figure
 from ..runs import Run, find_runs, new_folder, write_whole
 from ..studies.claims import Claim, judge
 from . import playground
-from . import scoreboard as _scoreboard_module  # noqa: F401  loads claims not moved yet
 from .kinds import KINDS, choice_of, claims_of, kind_of, model_of
 
 ASSETS = Path(__file__).parent / "assets"

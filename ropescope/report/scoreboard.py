@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..runs import find_runs
 from ..studies.claims import VERDICTS, Claim, judge
-from .claims import canonical as _c  # noqa: F401
 
 
 def scoreboard(folders: Sequence[Path]) -> list[Claim]:

@@ -84,17 +84,15 @@ class Result:
         return figures[name or next(iter(figures))].chart
 
     def claims(self) -> list[Claim]:
-        """What the papers say of such runs, each with the verdict by this run and its sources; without those it cannot judge."""
+        """Claims on such runs, each with the verdict by this run and its sources; without those that it cannot judge."""
         evidence = self.study.evidence(self.run, self.sources)
         return [row for row in judge(evidence, _folder(self.study)) if row.verdict != "not run"]
 
     def _repr_html_(self) -> str:
         """Headline, tables and the first figure."""
-        figures = self.figures()
-        first = (
-            next(iter(figures.values())).chart.to_html(fullhtml=False, output_div=f"ropescope-{id(self)}") if figures else ""
-        )
-        return f"<h3>{escape(self.headline)}</h3>{self.table()._repr_html_()}{first}"
+        first = [figure.chart for figure in self.figures().values()][:1]
+        charts = [chart.to_html(fullhtml=False, output_div=f"ropescope-{id(self)}") for chart in first]
+        return f"<h3>{escape(self.headline)}</h3>{self.table()._repr_html_()}{''.join(charts)}"
 
 
 def _folder(study: Study) -> str:

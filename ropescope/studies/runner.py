@@ -114,10 +114,17 @@ def make_settings(study: Study, given: Mapping[str, Any], preset: str | None = N
         raise ValueError(f"{study.name} has no setting {unknown[0]!r}: it has {', '.join(names)}")
     chosen = dict(study.presets.get(preset or next(iter(study.presets), ""), {}))
     chosen |= {name: parsed(name, types_of[name], value) for name, value in given.items()}
+    _check_seed(chosen.get("seed"))
     for name, entry in names.items():
         if entry.default is MISSING and entry.default_factory is MISSING and name not in chosen:
             raise ValueError(f"{study.name} needs {name}: {entry.metadata['help'][0].lower()}{entry.metadata['help'][1:]}")
     return study.settings(**chosen)
+
+
+def _check_seed(seed: int | None) -> None:
+    """What torch and numpy both take, with room for the seeds that follow a given one."""
+    if seed is not None and not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
 
 
 def parsed(name: str, kind: Any, value: Any) -> Any:

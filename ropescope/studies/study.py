@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class HeadChoice:
-    """Heads of a run that the page lets the reader choose: layers, head numbers, the first choice, and a line on each by name."""
+    """Heads that the reader of a page can choose: layers, head numbers, the first choice, and a line on each by name."""
 
     layers: list[int]
     heads: list[int]

@@ -40,7 +40,8 @@ def tables(run: Run) -> list[Table | str]:
         f"answer; {small['wrong']} come out wrong"
     ]
     shown += [
-        f"{row['inputs']:,} random inputs, {name}: {row['positions']:,} positions, {row['wrong']} wrong (beta {row['beta']:.1f})"
+        f"{row['inputs']:,} random inputs, {name}: {row['positions']:,} positions, {row['wrong']} wrong "
+        f"(beta {row['beta']:.1f})"
         for name, row in results["random_inputs"].items()
     ]
     columns = ["positional", "symbolic", "symbol", "position", "binding"]
