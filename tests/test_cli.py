@@ -189,9 +189,7 @@ def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "command", [name for name in COMMANDS if name not in ("dynamics", "weights", "report", "reproduce")]
-)  # no seed
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("dynamics", "report", "reproduce")])  # no seed
 @pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
 def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
     task = ["number"] if command in ("train", "evaluate", "profile", "control") else []

