@@ -114,7 +114,7 @@ def run_files(folder: Path) -> dict[str, bytes]:
 
 def test_seeds_are_trained_the_same_while_nodes_are_lost(cluster, ray_engine, tmp_path):
     here = dict(seeds.train_seeds(recipes(tmp_path / "here")))
-    with pytest.raises(ValueError, match="already holds a run: add --resume"):
+    with pytest.raises(ValueError, match="already holds a run: pass resume"):
         next(seeds.train_seeds(recipes(tmp_path / "here")))
 
     def kill():
@@ -274,7 +274,7 @@ def test_the_command_trains_several_seeds_here(tmp_path, monkeypatch, capsys):
     code, out, err = train("--seeds", "0,1")
     assert (code, err) == (0, "")
     assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"number-{n}") for n in (0, 1)]
-    assert "already holds a run: add --resume" in train("--seeds", "2,1")[2]
+    assert "already holds a run: pass resume" in train("--seeds", "2,1")[2]
     assert not (tmp_path / "number-2").exists(), "nothing is begun unless all can be"
     again = train("--seeds", "0,1,1,2", "--resume")
     assert again[0] == 0

@@ -49,8 +49,12 @@ train(Recipe(**recipe), Path(sys.argv[2]), resume=True)
 """
 
 
-def start(folder: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", RUN, json.dumps(asdict(SMALL)), str(folder)])
+BEST = replace(SMALL, activation="gelu", clip=1.0, decay_all=False, keep_best=True)
+FILES = ("model/model.safetensors", "history.safetensors", "checkpoint.safetensors")
+
+
+def start(folder: Path, recipe: Recipe = SMALL) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", RUN, json.dumps(asdict(recipe)), str(folder)])
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +64,16 @@ def undisturbed(tmp_path_factory) -> Path:
     return folder
 
 
-def test_killed_at_random_moments_and_resumed_is_the_same_run(undisturbed, tmp_path):
+@pytest.mark.parametrize(
+    ("recipe", "files"), [(SMALL, FILES), (BEST, (*FILES, "last/model.safetensors"))], ids=["paper", "released"]
+)
+def test_killed_at_random_moments_and_resumed_is_the_same_run(recipe, files, tmp_path_factory, tmp_path):
+    undisturbed = tmp_path_factory.mktemp("undisturbed")
+    assert start(undisturbed, recipe).wait() == 0
     rng = np.random.default_rng(0)
     kills = 0
     for _ in range(200):
-        run = start(tmp_path)
+        run = start(tmp_path, recipe)
         # Wait for something to be written in this life, then kill it at any moment after.
         before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
         while run.poll() is None and {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.exists()} == before:
@@ -76,10 +85,10 @@ def test_killed_at_random_moments_and_resumed_is_the_same_run(undisturbed, tmp_p
         run.wait()
         kills += 1
         if kills >= 6:
-            assert start(tmp_path).wait() == 0
+            assert start(tmp_path, recipe).wait() == 0
             break
     assert kills >= 3
-    for name in ("model/model.safetensors", "history.safetensors", "checkpoint.safetensors"):
+    for name in files:
         assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes(), name
 
 

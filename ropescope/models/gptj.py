@@ -24,8 +24,17 @@ from ..rope import Rope
 from ..runs import write_whole
 from .load import require_finite
 
+ACTIVATIONS = {"gelu_new": "tanh", "gelu": "none"}
+"""Activations by their names in `transformers`, and which approximation of GELU each is to torch."""
+
 OnHeads = Callable[[int, Heads], None]
 """Called by a forward pass with each layer's number and what it hands over."""
+
+
+def require_activation(name: object) -> None:
+    """Raise ValueError unless it is the name of an activation that GPT-J can have here."""
+    if name not in tuple(ACTIVATIONS):  # a tuple, as what comes from JSON may not be hashable
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {name!r}")
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,9 @@ class GPTJConfig:
     dropout     while training
     log_length  a query that sees n keys, more than that, has its logits multiplied by log n / log `log_length`: a lead
                 that is enough among few keys then stays enough among many
+    activation  of the MLP, by its name in `transformers`: "gelu_new" (GELU in its tanh approximation) or "gelu" (exact)
 
-    Raises ValueError if sizes or rotations do not fit each other.
+    Raises ValueError if sizes or rotations do not fit each other, or the activation is not one of the two.
 
     >>> import ropescope as rs
     >>> config = rs.GPTJConfig(vocab_size=136, layers=2, heads=4, width=64)
@@ -58,8 +68,10 @@ class GPTJConfig:
     rope: Rope | tuple[Rope, ...] | None = None
     dropout: float = 0.1
     log_length: int | None = None
+    activation: str = "gelu_new"
 
     def __post_init__(self) -> None:
+        require_activation(self.activation)
         if self.log_length is not None and self.log_length < 2:
             raise ValueError(f"log_length must be at least 2, not {self.log_length}")
         if self.width % self.heads:
@@ -93,6 +105,7 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.query, self.key, self.value, self.out = (nn.Linear(config.width, config.width, bias=False) for _ in range(4))
         self.expand, self.contract = nn.Linear(config.width, config.mlp_width), nn.Linear(config.mlp_width, config.width)
+        self.approximate = ACTIVATIONS[config.activation]
 
     def forward(
         self, x: Float[Tensor, "B T width"], number: int = 0, on_heads: OnHeads | None = None
@@ -107,8 +120,12 @@ class Block(nn.Module):
             self.rope.rotate(queries, positions), self.rope.rotate(keys, positions), values, dropout_p=dropout, is_causal=True
         )
         attention = self.out(attended.transpose(1, 2).flatten(-2))
-        mlp = self.contract(F.gelu(self.expand(normed), approximate="tanh"))
-        return x + F.dropout(attention, dropout) + F.dropout(mlp, dropout)
+        return x + F.dropout(attention, dropout) + F.dropout(self.mlp(normed), dropout)
+
+    def mlp(self, normed: Float[Tensor, "B T width"]) -> Float[Tensor, "B T width"]:
+        """Output of the MLP, without dropout."""
+        output: Tensor = self.contract(F.gelu(self.expand(normed), approximate=self.approximate))
+        return output
 
     def project(
         self, normed: Float[Tensor, "B T width"], positions: Int[Tensor, " T"]
@@ -228,7 +245,7 @@ def save_gptj(model: GPTJ, folder: Path) -> list[str]:
         "n_head": config.heads,
         "n_inner": config.mlp_width,
         "rotary_dim": plain.rotary_dim,
-        "activation_function": "gelu_new",
+        "activation_function": config.activation,
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout),
         "layer_norm_epsilon": 1e-5,
         "initializer_range": 0.02,
@@ -269,7 +286,8 @@ def load_gptj(folder: Path) -> GPTJ:
         raise ValueError(f"{folder} holds a damaged model (its config.json has no entries): copy it anew")
     if settings.get("model_type") not in ("gptj", "ropescope_gptj"):
         raise ValueError(f"{folder} holds a model of type {settings.get('model_type')!r}, not GPT-J")
-    if settings.get("activation_function", "gelu_new") != "gelu_new" or settings.get("layer_norm_epsilon", 1e-5) != 1e-5:
+    activation = settings.get("activation_function", "gelu_new")
+    if activation not in tuple(ACTIVATIONS) or settings.get("layer_norm_epsilon", 1e-5) != 1e-5:
         raise ValueError(f"{folder} has another activation function or layer norm than GPT-J's own: not supported")
     try:
         model = _built(settings, weights)
@@ -301,6 +319,7 @@ def _built(settings: dict[str, Any], weights: dict[str, Tensor]) -> GPTJ:
         rope=ropes,
         dropout=settings.get("resid_pdrop", 0.0),
         log_length=settings.get("log_length"),
+        activation=settings.get("activation_function", "gelu_new"),
     )
     dtype = weights["lm_head.weight"].dtype
     model = GPTJ(config).to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)

@@ -88,8 +88,7 @@ def run(
         attended = weights[..., seen:] @ value
         if front is not None:
             attended += weights[..., :seen] @ front.values[number]
-        mlp = block.contract(F.gelu(block.expand(normed), approximate="tanh"))
-        x = x + block.out(attended.transpose(1, 2).flatten(-2)) + mlp
+        x = x + block.out(attended.transpose(1, 2).flatten(-2)) + block.mlp(normed)
     if on_state is not None:
         on_state(len(model.blocks), x)
     return read_out(model, x[:, -1])

@@ -19,6 +19,10 @@ class LetterTask(MultihopTask):
     is one path. Fillers are uniform over the letters off the path, on both sides and with repetition, and over the
     digits; extra targets in front are drawn like those in the window. A filler may point nowhere.
 
+    With `share_query` fillers may also contain the letter that the query begins with, as in the sampler released with the
+    paper: that letter is then one of those that fillers are drawn from. There is still one path. The query stands last and
+    pairs point to earlier ones, so no pair can point to the query, whatever it begins with.
+
     >>> from ropescope.tasks import LetterTask
     >>> task = LetterTask(alphabet=9)
     >>> ids = task.encode("c2 b1 a3 fa ec de hf gd ig")
@@ -30,17 +34,24 @@ class LetterTask(MultihopTask):
 
     alphabet: int = 8
     digits: int = 8
+    share_query: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least("digits", self.digits, 1)
-        if self.alphabet < self.hops + 2:
+        reserved = self.hops + self._of_query
+        if self.alphabet < reserved + 1:
             raise ValueError(
-                f"alphabet is {self.alphabet} but the tokens of {self.hops} hops begin with {self.hops + 1} different letters "
-                f"and fillers need one more: set alphabet to at least {self.hops + 2} or hops to less"
+                f"alphabet is {self.alphabet} but the tokens of {self.hops} hops begin with {reserved} different letters "
+                f"and fillers need one more: set alphabet to at least {reserved + 1} or hops to less"
             )
         if self.alphabet > len(ascii_lowercase):
             raise ValueError(f"alphabet must be at most {len(ascii_lowercase)}, the letters a to z, not {self.alphabet}")
+
+    @property
+    def _of_query(self) -> int:
+        """How many letters of the query, 1 or 0, no filler contains; beside those of the answer and the stops."""
+        return 0 if self.share_query else 1
 
     @property
     def answers(self) -> int:
@@ -61,21 +72,23 @@ class LetterTask(MultihopTask):
         tokens = np.empty((count, extra + self.length), dtype=np.int64)
 
         # Each row's letters in order of use: the answer's, those of the path from there back to the query, the free ones.
+        # With `share_query` the query's is the first of the free ones: uniform over them, and independent of every filler.
         others = rng.permuted(np.tile(np.arange(self.alphabet - 1), (count, 1)), axis=1)
         last = answer // self.digits
         letters = np.column_stack((last, others + (others >= last[:, None])))
         every = np.arange(count)
-        free = self.alphabet - 1 - hops
+        reserved = hops + self._of_query
+        free = self.alphabet - reserved
 
         pair = rng.integers(free**2, size=(self.stops + 1, count))
-        x, y = letters[every, hops + 1 + pair // free], letters[every, hops + 1 + pair % free]
+        x, y = letters[every, reserved + pair // free], letters[every, reserved + pair % free]
         tokens[:, front:] = self._pair(x, y).T
         rows, step = np.nonzero(path[:, 1:] >= 0)
         use = hops[rows] - step
         tokens[rows, path[rows, step]] = self._pair(letters[rows, use], letters[rows, use - 1])
 
         pair = rng.integers(free * self.digits, size=(front, count))[::-1]
-        tokens[:, :front] = (letters[every, hops + 1 + pair // self.digits] * self.digits + pair % self.digits).T
+        tokens[:, :front] = (letters[every, reserved + pair // self.digits] * self.digits + pair % self.digits).T
         return tokens
 
     def _pair(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -85,7 +98,8 @@ class LetterTask(MultihopTask):
 
     def _alike(self, samples: Samples) -> Samples:
         """All rows get the path letters of the first. Any letter is as likely as any other, so renaming keeps chances."""
-        path = samples.path[:, : samples.hops[0] + 1]
+        hops = int(samples.hops[0])
+        path = samples.path[:, 1 - self._of_query : hops + 1]
         ids = np.take_along_axis(samples.tokens, path, 1)
         first = np.where(ids < self.answers, ids // self.digits, (ids - self.answers) // self.alphabet)
         on_path = np.zeros((len(samples), self.alphabet), dtype=bool)

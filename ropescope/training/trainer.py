@@ -3,22 +3,22 @@
 A run folder holds
 
     config.json              the recipe; a folder is never continued with another one
-    checkpoint.safetensors   weights, optimiser and random state at one step, replaced whole
-    history.safetensors      what the watcher saw, up to that step at least
-    model/                   the final weights, as a folder that `transformers` opens
+    checkpoint.safetensors   weights, optimiser and random state at one step, and with `keep_best` the best weights so far
+    history.safetensors      what the watcher measured, up to that step at least
+    model/                   the last weights, or with `keep_best` the best ones, as a folder that `transformers` opens
+    last/                    with `keep_best`: the last weights, likewise
     snapshots/               with `snapshots`: such folders for every checkpoint
     summary.json             results, versions, hashes
 
-Batches depend on the step alone, so a checkpoint needs no place in the data.
+Every file is replaced whole. Batches depend on the step alone, so a checkpoint needs no place in the data.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,175 +28,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .. import runs
-from ..models.gptj import GPTJ, GPTJConfig, save_gptj
-from ..rope import Rope
+from ..models.gptj import GPTJ, save_gptj
 from ..runs import Row
-from ..tasks import LetterTask, MultihopTask, NumberTask, Samples, split
-from ..tasks.multihop import require_at_least
+from ..tasks import Samples, split
+from .recipe import PRESETS, TASKS, Recipe, recipe
 from .watcher import Watcher, accuracy_per_hop
 
-TASKS: dict[str, type[MultihopTask]] = {"number": NumberTask, "letter": LetterTask}
+__all__ = ["PRESETS", "TASKS", "Recipe", "check_folder", "evaluate", "probe_of", "recipe", "train", "train_step"]
 
-LEAST = {"seed": 0, "layers": 1, "heads": 1, "width": 2, "mlp_width": 1, "batch": 1, "steps": 1, "warm_up": 0}
-LEAST |= dict.fromkeys(("watch_every", "probe", "checkpoint_every", "threads"), 1)
-"""Entries of a recipe that are whole numbers, and the least each can be."""
+CHECKPOINT = "checkpoint.safetensors"
+OnStep = Callable[[int, float, Row | None], None]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """All that a run depends on. The defaults are preset `paper`."""
+class Best:
+    """The checkpoint of best validation accuracy so far: its step, how many answers were right, its weights."""
 
-    task: str
-    seed: int = 0
-    task_sizes: dict[str, int] = field(default_factory=dict)
-    samples: tuple[int, int, int] = (432_000, 2_400, 45_600)
-    layers: int = 12
-    heads: int = 1
-    width: int = 128
-    mlp_width: int = 512
-    dropout: float = 0.1
-    batch: int = 64
-    steps: int = 6_750
-    warm_up: int = 750
-    rate: float = 1e-4
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 1e-4
-    watch_every: int = 50
-    probe: int = 256
-    checkpoint_every: int = 250
-    threads: int = 1
-    planes: tuple[int, ...] | None = None
-    """RoPE planes that turn, by id from 1, the fastest; the others stand still. All turn unless given."""
-
-    def __post_init__(self) -> None:
-        # Types too: entries come from the command line, where anything that is JSON can be written.
-        if self.task not in TASKS:
-            raise ValueError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
-        for name, least in LEAST.items():
-            _require_whole(name, getattr(self, name), least)
-        if self.warm_up >= self.steps:
-            raise ValueError(f"warm_up must be at least 0 and below steps = {self.steps}, not {self.warm_up}")
-        if self.width % (2 * self.heads):
-            raise ValueError(
-                f"width must be a multiple of 2 x heads = {2 * self.heads}, not {self.width}: RoPE turns pairs of dimensions"
-            )
-        _require_several("betas", self.betas, 2)
-        for name, number, below in (
-            ("dropout", self.dropout, 1),
-            *(("each of betas", beta, 1) for beta in self.betas),
-            ("rate", self.rate, math.inf),
-            ("weight_decay", self.weight_decay, math.inf),
-        ):
-            if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < below:
-                limit = "finite" if below == math.inf else f"below {below}"
-                raise ValueError(f"{name} must be a number, at least 0 and {limit}, not {number!r}")
-        self._check_planes()
-        self._check_data()
-
-    def _check_planes(self) -> None:
-        if self.planes is None:
-            return
-        count = self.width // self.heads // 2
-        if not isinstance(self.planes, tuple | list):
-            raise ValueError(f"planes must be ids of RoPE planes, like [1, 2, 3], not {self.planes!r}")
-        for plane in self.planes:
-            _require_whole("each of planes", plane, 1)
-            if plane > count:
-                raise ValueError(f"each of planes must be at most {count}, as heads of this width have as many, not {plane}")
-
-    def settings(self) -> dict[str, Any]:
-        """As it is written down: an entry of later date is left out unless given, so that earlier runs can go on."""
-        entries = asdict(self)
-        if self.planes is None:
-            del entries["planes"]
-        return entries
-
-    def rope(self) -> Rope | None:
-        """The rotation of all heads; None for the usual one."""
-        if self.planes is None:
-            return None
-        usual = Rope(self.width // self.heads).frequencies
-        turning = [angle if plane in self.planes else 0.0 for plane, angle in enumerate(usual, start=1)]
-        return Rope(frequencies=turning, pairing="interleaved")
-
-    def _check_data(self) -> None:
-        if not isinstance(self.task_sizes, dict):
-            raise ValueError(f'task_sizes must be names with sizes, like {{"hops": 2}}, not {self.task_sizes!r}')
-        known = [entry.name for entry in fields(TASKS[self.task])]
-        for name, size in self.task_sizes.items():
-            if name not in known:
-                raise ValueError(f"task_sizes {name!r} is not a size of the {self.task} task: it has {', '.join(known)}")
-            _require_whole(f"task_sizes {name!r}", size, 0)
-        hops = self.make_task().hops
-        _require_several("samples", self.samples, 3)
-        for count in self.samples:
-            _require_whole("each of samples", count, 1)
-        if min(self.samples) < hops:  # else a hop count has no accuracy
-            raise ValueError(f"samples must be at least {hops} in each part, one for each hop count, not {min(self.samples)}")
-        if self.probe > self.samples[1]:
-            raise ValueError(f"probe is {self.probe}, more than the {self.samples[1]} validation samples it is taken from")
-
-    def make_task(self) -> MultihopTask:
-        """The task in its sizes."""
-        return TASKS[self.task](**self.task_sizes)
-
-    def optimiser(self, model: GPTJ) -> torch.optim.Optimizer:
-        """AdamW with this recipe's settings."""
-        return torch.optim.AdamW(model.parameters(), lr=self.rate, betas=self.betas, weight_decay=self.weight_decay, fused=True)
-
-    def rate_at(self, step: int) -> float:
-        """Linear warm-up to `rate`, then linear decay to 0 at the last step."""
-        if step < self.warm_up:
-            return self.rate * step / self.warm_up
-        return self.rate * (self.steps - step) / (self.steps - self.warm_up)
-
-
-def _require_whole(name: str, value: object, least: int) -> None:
-    if type(value) is not int:  # True is an int to isinstance
-        raise ValueError(f"{name} must be a whole number, not {value!r}")
-    require_at_least(name, value, least)
-
-
-def _require_several(name: str, values: object, count: int) -> None:
-    if not isinstance(values, tuple | list) or len(values) != count:
-        raise ValueError(f"{name} must be {count} numbers, not {values!r}")
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    # Two hops, four layers, a higher rate: pure heads of both kinds within a minute or two.
-    "quick": {
-        "task_sizes": {"hops": 2},
-        "samples": (64_000, 600, 4_000),
-        "layers": 4,
-        "steps": 1_000,
-        "warm_up": 150,
-        "rate": 5e-4,
-        "watch_every": 25,
-    },
-}
-
-
-def recipe(task: str, preset: str = "paper", seed: int = 0, changes: Sequence[str] = ()) -> Recipe:
-    """A preset with changes like `steps=500`; values are written as in JSON."""
-    if preset not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
-    settings: dict[str, Any] = {**PRESETS[preset], "task": task, "seed": seed}
-    names = [entry.name for entry in fields(Recipe) if entry.name not in ("task", "seed")]
-    for change in changes:
-        name, _, value = change.partition("=")
-        try:
-            parsed = json.loads(value)
-        except json.JSONDecodeError:
-            raise ValueError(f"--set {change} must be NAME=VALUE with a value as in JSON, like steps=500") from None
-        if name not in names:
-            raise ValueError(f"--set {name} is not an entry of the recipe: {', '.join(names)}")
-        settings[name] = tuple(parsed) if isinstance(parsed, list) else parsed
-    return Recipe(**settings)
+    step: int
+    right: int
+    weights: dict[str, Tensor]
 
 
 def check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Refuse, before anything is done, a folder in which this run could not be begun or gone on with."""
+    """Raise ValueError, before anything is done, if this run can neither be started nor resumed in the folder."""
     _refuse_other_runs(folder, json.dumps(recipe.settings(), indent=2) + "\n", resume)
 
 
@@ -205,51 +59,40 @@ def train(
     folder: Path,
     resume: bool = False,
     snapshots: bool = False,
-    on_step: Callable[[int, float, Row | None], None] | None = None,
+    on_step: OnStep | None = None,
     patience: float = 0.0,
 ) -> dict[str, Any]:
     """Train to the end and return the summary's results.
 
-    `snapshots` keeps the weights of every checkpoint; `on_step` is told step, loss and, when watched, the row. For `patience`
-    seconds another process that holds the folder is waited for.
+    resume     continue the run that the folder holds
+    snapshots  store the weights of every checkpoint
+    on_step    called with the step, its loss and, where the heads were measured, the row
+    patience   seconds to wait for another process that holds the folder
     """
     config = json.dumps(recipe.settings(), indent=2) + "\n"
     _refuse_other_runs(folder, config, resume)
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
-    task = recipe.make_task()
-    data = split(task, recipe.samples, recipe.seed)
-    sizes = (task.vocab_size, recipe.layers, recipe.heads, recipe.width, recipe.mlp_width)
-    model = GPTJ(GPTJConfig(*sizes, rope=recipe.rope(), dropout=recipe.dropout)).train()
+    data = split(recipe.make_task(), recipe.samples, recipe.seed)
+    model = recipe.make_model()
     optimiser = recipe.optimiser(model)
     # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
     with runs.locked(folder, patience):
         _refuse_other_runs(folder, config, resume)  # again, as another may have come first
-        return _train(recipe, folder, config, data, model, optimiser, snapshots, on_step)
+        runs.write_whole(folder / "config.json", config)
+        return _train(recipe, folder, data, model, optimiser, snapshots, on_step)
 
 
 def _train(
     recipe: Recipe,
     folder: Path,
-    config: str,
     data: dict[str, Samples],
     model: GPTJ,
     optimiser: torch.optim.Optimizer,
     snapshots: bool,
-    on_step: Callable[[int, float, Row | None], None] | None,
+    on_step: OnStep | None,
 ) -> dict[str, Any]:
-    runs.write_whole(folder / "config.json", config)
-    checkpoint_file = folder / "checkpoint.safetensors"
-    step, history = 0, runs.History()
-    if checkpoint_file.exists():
-        try:
-            step = _restore(runs.read_arrays(checkpoint_file), model, optimiser)
-            history = runs.History.read(folder / "history.safetensors", up_to=step)
-        except (OSError, LookupError, ValueError, RuntimeError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{folder} holds a damaged checkpoint ({_first_line(error)}): it is not used; "
-                "copy the folder anew, or remove it to train from the beginning"
-            ) from None
+    step, best, history = _resumed(recipe, folder, model, optimiser)
     watcher = Watcher(probe_of(data["validation"], recipe.probe))
 
     def look() -> Row:
@@ -257,12 +100,12 @@ def _train(
         history.add(step, row)
         return row
 
-    def keep() -> None:
+    def store() -> None:
         # History first: rows past the checkpoint are dropped on resuming, missing ones could not be made again.
         history.write(folder / "history.safetensors")
         if snapshots:
             save_gptj(model, folder / "snapshots" / f"step-{step:06d}")
-        runs.write_whole(checkpoint_file, _packed(step, model, optimiser))
+        runs.write_whole(folder / CHECKPOINT, _packed(step, model, optimiser, best))
 
     started, first = time.perf_counter(), step
     if step == 0:
@@ -274,28 +117,75 @@ def _train(
         ids, answer = (torch.from_numpy(x[rows]) for x in (data["train"].tokens, data["train"].answer))
         loss = train_step(recipe, step, ids, answer, model, optimiser)
         step += 1
-        watched, kept = (step % every == 0 or step == recipe.steps for every in (recipe.watch_every, recipe.checkpoint_every))
-        if watched or kept:
+        watched, stored = (step % every == 0 or step == recipe.steps for every in (recipe.watch_every, recipe.checkpoint_every))
+        if watched or stored:
             _require_numbers(model, step)
         seen = look() if watched else None
-        if kept:
-            keep()
+        if stored:
+            if recipe.keep_best:
+                best = _better(best, step, model, data["validation"])
+            store()
         if on_step is not None:
             on_step(step, float(loss), seen)
-    seconds = time.perf_counter() - started
+    timing = {"steps_timed": step - first, "seconds": round(time.perf_counter() - started, 1)}
+    return _finish(recipe, folder, data, model, best, timing)
 
-    test = {f"{hops}-hop": float(value) for hops, value in enumerate(evaluate(model, data["test"]), start=1)}
-    files = [f"model/{name}" for name in save_gptj(model, folder / "model")]
-    results = {"test_accuracy": test, "steps_timed": step - first, "seconds": round(seconds, 1)}
+
+def _resumed(
+    recipe: Recipe, folder: Path, model: GPTJ, optimiser: torch.optim.Optimizer
+) -> tuple[int, Best | None, runs.History]:
+    """Step, best checkpoint and history of the folder's checkpoint, to which model and optimiser are put back."""
+    if not (folder / CHECKPOINT).exists():
+        return 0, None, runs.History()
+    try:
+        step, best = _restore(runs.read_arrays(folder / CHECKPOINT), model, optimiser, recipe.keep_best)
+        return step, best, runs.History.read(folder / "history.safetensors", up_to=step)
+    except (OSError, LookupError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder} holds a damaged checkpoint ({_first_line(error)}): it is not used; "
+            "copy the folder anew, or remove it to train from the beginning"
+        ) from None
+
+
+def _finish(
+    recipe: Recipe, folder: Path, data: dict[str, Samples], model: GPTJ, best: Best | None, timing: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the model and the summary; returns the summary's results."""
+
+    def tested() -> dict[str, float]:
+        return {f"{hops}-hop": float(value) for hops, value in enumerate(evaluate(model, data["test"]), start=1)}
+
+    results: dict[str, Any] = {"test_accuracy": tested(), **timing}
+    folders = ["model"]
+    if best is not None:
+        save_gptj(model, folder / "last")
+        results["last_test_accuracy"] = results["test_accuracy"]
+        model.load_state_dict(best.weights)
+        results |= {
+            "test_accuracy": tested(),
+            "best_step": best.step,
+            "best_validation_accuracy": best.right / len(data["validation"]),
+        }
+        folders.append("last")
+    save_gptj(model, folder / "model")
+    files = [f"{name}/{file}" for name in folders for file in ("config.json", "model.safetensors")]
     runs.write_summary(folder, "train", recipe.settings(), results, ["config.json", "history.safetensors", *files])
     return results
+
+
+def _better(best: Best | None, step: int, model: GPTJ, validation: Samples) -> Best:
+    """The best checkpoint, this step included; among equals the earliest."""
+    right = int((_last_logits(model, validation).argmax(-1).numpy() == validation.answer).sum())
+    if best is not None and right <= best.right:
+        return best
+    return Best(step, right, {name: value.clone() for name, value in model.state_dict().items()})
 
 
 def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
     file = folder / "config.json"
     if file.exists():
         if not resume:
-            raise ValueError(f"{folder} already holds a run: add --resume to go on with it, or choose another folder")
+            raise ValueError(f"{folder} already holds a run: pass resume to continue it, or choose another folder")
         if file.read_bytes() != config.encode():
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
 
@@ -313,6 +203,8 @@ def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GP
         raise ValueError(f"loss is {float(loss.detach())} at step {step}: lower the rate; the last checkpoint is whole")
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
+    if recipe.clip is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
     optimiser.step()
     return loss.detach()
 
@@ -345,29 +237,40 @@ def batch_rows(recipe: Recipe, step: int) -> np.ndarray:
     return rows
 
 
-@torch.inference_mode()
 def evaluate(model: GPTJ, samples: Samples, batch: int = 512) -> np.ndarray:
     """Accuracy in each hop class."""
+    answer, hops = torch.from_numpy(samples.answer), torch.from_numpy(samples.hops)
+    return accuracy_per_hop(_last_logits(model, samples, batch), answer, hops)
+
+
+@torch.inference_mode()
+def _last_logits(model: GPTJ, samples: Samples, batch: int = 512) -> Tensor:
+    """Logits at the last position of every sequence, without dropout."""
     training = model.training
     model.eval()
     ids = torch.from_numpy(samples.tokens)
     logits = torch.cat([model(part, last_only=True)[:, 0] for part in ids.split(batch)])
     model.train(training)
-    return accuracy_per_hop(logits, torch.from_numpy(samples.answer), torch.from_numpy(samples.hops))
+    return logits
 
 
-def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer) -> bytes:
-    """Everything that the next step depends on, in one file's bytes."""
+def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer, best: Best | None) -> bytes:
+    """Everything that the rest of the run depends on, in one file's bytes."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{name}": value for name, value in state.items()}
     tensors["random"] = torch.get_rng_state()
     tensors["step"] = torch.tensor(step)
+    if best is not None:
+        tensors |= {f"best.model.{name}": value for name, value in best.weights.items()}
+        tensors |= {"best.step": torch.tensor(best.step), "best.right": torch.tensor(best.right)}
     return runs.packed_arrays({name: value.numpy() for name, value in tensors.items()})
 
 
-def _restore(arrays: dict[str, np.ndarray], model: GPTJ, optimiser: torch.optim.Optimizer) -> int:
-    """Put model, optimiser and random numbers back to where `_packed` found them; returns the step."""
+def _restore(
+    arrays: dict[str, np.ndarray], model: GPTJ, optimiser: torch.optim.Optimizer, keep_best: bool
+) -> tuple[int, Best | None]:
+    """Step and best checkpoint of `_packed`, after putting model, optimiser and random numbers back to that step."""
     tensors = {name: torch.tensor(value) for name, value in arrays.items()}
     model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
     state: dict[int, dict[str, Tensor]] = {}
@@ -377,4 +280,8 @@ def _restore(arrays: dict[str, np.ndarray], model: GPTJ, optimiser: torch.optim.
             state.setdefault(int(number), {})[kind] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
-    return int(tensors["step"])
+    best = None
+    if keep_best:
+        weights = {name: tensors[f"best.model.{name}"] for name in model.state_dict()}
+        best = Best(int(tensors["best.step"]), int(tensors["best.right"]), weights)
+    return int(tensors["step"]), best
