@@ -503,7 +503,9 @@ def test_markdown_holds_every_row_in_one_line(rows):
 
 
 def test_no_text_leaves_its_cell():
-    assert "| A, a\\|b | e | f |" in markdown([Claim("A-T2", "A", "a|b", "c\nd", "e", "f", "not", "g", "h", "i", "Chat models")])
+    assert "| A, a\\|b | e | f |" in markdown(
+        [Claim("A-T2", "A", "a|b", "c\nd", "e", "f", "not", "g", "h", "i", "Chat models")]
+    )
 
 
 def test_the_page_of_the_docs_is_that_of_the_recorded_runs(rows):

@@ -12,7 +12,7 @@ import numpy as np
 from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
-from ..studies import studies
+from ..studies.study import HeadChoice, Study
 from . import canonical, control, dynamics, generalise, llm, mechanisms, profile, upkeep
 
 
@@ -25,21 +25,10 @@ class Kind:
     figures: Callable[[Run], dict[str, Figure]]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Heads of a run that can be chosen: their layers and numbers, which is shown first, and what to say of each by name."""
-
-    layers: list[int]
-    heads: list[int]
-    first: str
-    said: dict[str, str]
-
-
-def kind_of(run: Run) -> Kind:
-    """How to show this run; what has no figures is shown by its settings and results."""
-    if (study := studies().get(run.command)) is not None:
-        return Kind(study.heading, study.headline, study.figures)
-    return KINDS.get(run.command, Kind("Other runs", lambda run: f"ropescope {run.command}", lambda _: {}))
+def old_study(run: Run) -> Study:
+    """How to show a run whose study has not moved to its folder."""
+    kind = KINDS.get(run.command, Kind("Other runs", lambda run: f"ropescope {run.command}", lambda _: {}))
+    return Study(run.command, kind.heading, kind.headline, figures=kind.figures, heads=choice_of)
 
 
 def claims_of(run: Run) -> list[Mapping[str, Any]]:
@@ -51,7 +40,7 @@ def claims_of(run: Run) -> list[Mapping[str, Any]]:
     return list(run.results.get("claims", []))
 
 
-def choice_of(run: Run) -> Choice | None:
+def choice_of(run: Run) -> HeadChoice | None:
     """The heads of a profile or of a training run; None for runs without scores of heads."""
     if run.command == "profile":
         rows = profile.head_rows(run.results)
@@ -59,7 +48,7 @@ def choice_of(run: Run) -> Choice | None:
         said = {
             row["name"]: f"positional {row['positional']:.3f}, symbolic {row['symbolic']:.3f}: {row['kind']}" for row in rows
         }
-        return Choice(run.results["layer"], run.results["head"], first["name"] if first else "", said)
+        return HeadChoice(run.results["layer"], run.results["head"], first["name"] if first else "", said)
     if run.command in TRAININGS:
         history = read_trajectory(run.folder).looks()
         if not len(history.steps):
@@ -70,17 +59,8 @@ def choice_of(run: Run) -> Choice | None:
         ends = {name: f"in the end positional {p:.3f}, symbolic {s:.3f}" for name, p, s in known}
         widest = max(known, key=lambda head: abs(head[1] - head[2]), default=("", 0.0, 0.0))[0]
         heads = history.measures["positional"].shape[2]
-        return Choice(history.layers.tolist(), list(range(heads)), widest, ends)
+        return HeadChoice(history.layers.tolist(), list(range(heads)), widest, ends)
     return None
-
-
-def model_of(run: Run) -> str:
-    """What tells models apart, so that a head chosen in one run is chosen in others of the same model: hashes of weights."""
-    config = run.config
-    about = config.get("about", config.get("model"))
-    if isinstance(about, dict) and isinstance(about.get("weights"), dict):
-        return "-".join(sorted(map(str, about["weights"].values())))
-    return str(config.get("weights", run.summary["sha256"].get("model/model.safetensors", "")))
 
 
 def _profile(run: Run) -> str:

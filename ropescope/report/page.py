@@ -22,9 +22,11 @@ from altair.utils.schemapi import debug_mode
 
 from ..charts import Figure
 from ..runs import Run, find_runs, new_folder, write_whole
+from ..studies import folder_of, studies
 from ..studies.claims import Claim, judge
+from ..studies.study import Study
 from . import playground
-from .kinds import KINDS, choice_of, claims_of, kind_of, model_of
+from .kinds import old_study
 
 ASSETS = Path(__file__).parent / "assets"
 ENGINE = "window.vegaEmbed = vegaEmbed;"
@@ -38,11 +40,12 @@ VERDICTS = {
 """What a row of the scoreboard may say, with a sign that needs no colour."""
 
 
+ORDER = (
+    "profile", "train", "watch", "sweep", "dynamics", "mechanisms", "generalise", "theory", "canonical", "control", "llm",
+    "conformance", "bench", "soak", "fuzz",
+)  # fmt: skip
 CALLED = {"watch": "ropescope.HeadWatcher", "sweep": "ropescope dynamics"}
 """What wrote runs that no command of the same name wrote."""
-
-HOLDS = {True: ("\N{CHECK MARK}", "holds"), False: ("\N{BALLOT X}", "differs"), None: ("\N{EN DASH}", "untold")}
-"""Whether a statement of a paper holds of one run; None where that run cannot tell."""
 
 
 def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope report") -> Path:
@@ -55,7 +58,7 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two of the runs are called {twice[0]}: rename one, as links on the page are made of their names")
     opened = names[0] if len(runs) > 2 else ""
-    sections = [_section(run, is_open=not opened or anchor(run.name) == opened) for run in runs]
+    sections = [_section(run, runs, is_open=not opened or anchor(run.name) == opened) for run in runs]
     scores = _scoreboard(runs)
     played = any("playground.json" in run.summary["sha256"] for run in runs)
     page = Template(_asset("page.html")).substitute(
@@ -77,8 +80,13 @@ def anchor(name: str) -> str:
 
 
 def _place(run: Run) -> int:
-    """Where runs of a command stand on the page; unknown commands last."""
-    return list(KINDS).index(run.command) if run.command in KINDS else len(KINDS)
+    """Where runs of a study stand on the page; unknown ones last."""
+    return ORDER.index(run.command) if run.command in ORDER else len(ORDER)
+
+
+def study_of(run: Run) -> Study:
+    """How a run is shown; what no study knows is shown by its settings alone."""
+    return studies().get(run.command) or old_study(run)
 
 
 def _asset(name: str) -> str:
@@ -93,7 +101,7 @@ def _packed(text: str) -> str:
 def _contents(runs: Sequence[Run], scoreboard: bool) -> str:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(kind_of(run).heading, []).append(run)
+        groups.setdefault(study_of(run).heading, []).append(run)
     parts = ['<li><a href="#scoreboard">Scoreboard</a></li>'] if scoreboard else []
     for heading, members in groups.items():
         links = "".join(f'<li><a href="#{anchor(run.name)}"><bdi>{escape(run.name)}</bdi></a></li>' for run in members)
@@ -101,10 +109,10 @@ def _contents(runs: Sequence[Run], scoreboard: bool) -> str:
     return f'<nav aria-label="Contents"><details open><summary>Contents</summary><ul>{"".join(parts)}</ul></details></nav>'
 
 
-def _section(run: Run, is_open: bool) -> str:
-    """A run: one line that says what came out, then its heads, figures and statements, all of which can be folded away."""
+def _section(run: Run, runs: Sequence[Run], is_open: bool) -> str:
+    """A run: one line that says what came out, then its heads, figures and claims, all of which can be folded away."""
     try:
-        return _shown(run, is_open)
+        return _shown(run, runs, is_open)
     except Exception as error:  # what is in a file can go wrong anywhere
         if isinstance(error, OSError | MemoryError) or (isinstance(error, ValueError) and str(run.folder) in str(error)):
             raise
@@ -113,19 +121,20 @@ def _section(run: Run, is_open: bool) -> str:
         ) from error
 
 
-def _shown(run: Run, is_open: bool) -> str:
-    name, kind = anchor(run.name), kind_of(run)
-    headline, choice, claims = kind.headline(run), choice_of(run), claims_of(run)
+def _shown(run: Run, runs: Sequence[Run], is_open: bool) -> str:
+    name, study = anchor(run.name), study_of(run)
+    headline, choice = study.headline(run), study.heads(run)
+    claims = [row for row in judge(study.evidence(run, runs), folder_of(study)) if row.verdict != "not run"]
     # Charts are checked when their figures are written and by tests; here it takes half of the time.
     with debug_mode(False):
-        figures = kind.figures(run)
+        figures = study.figures(run)
         payload = _payload(figures)
-    payload |= {"choice": asdict(choice) if choice else None}
+    payload |= {"choice": asdict(choice) | {"said": choice.described} if choice else None}
     film = _film(name, len(_steps(payload))) if "film" in figures else ""
     return f"""
 <section class="run" id="{name}" data-run="{name}" data-model="{escape(model_of(run))}" aria-labelledby="{name}--title">
 <details{" open" if is_open else ""}>
-<summary><h2 id="{name}--title"><bdi>{escape(run.name)}</bdi></h2><span class="kind">{escape(kind.heading)}</span>
+<summary><h2 id="{name}--title"><bdi>{escape(run.name)}</bdi></h2><span class="kind">{escape(study.heading)}</span>
 <p class="headline" dir="auto">{escape(headline)}</p></summary>
 {_picker(name) if choice else ""}
 {film}
@@ -203,20 +212,27 @@ def _film(run: str, steps: int) -> str:
 </div>"""
 
 
-def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
-    """Statements of papers beside what came out."""
+def _claims(claims: Sequence[Claim]) -> str:
+    """Claims beside what this run says of them, by the same rules as on the scoreboard."""
     if not claims:
         return ""
-    columns = [key for key in ("run", "claim", "paper", "ours") if any(key in claim for claim in claims)]
-    titles = {"run": "Run", "claim": "The paper says", "paper": "Its value", "ours": "Ours"}
-    head = "".join(f"<th scope='col'>{titles[key]}</th>" for key in columns)
+    head = "".join(f"<th scope='col'>{title}</th>" for title in ("Claim", "Statement", "Its value", "Ours", "Verdict"))
     lines = []
-    for claim in claims:
-        sign, word = HOLDS[claim["holds"]]
-        cells = "".join(f"<td dir='auto'>{escape(str(claim.get(key, '')))}</td>" for key in columns)
-        lines.append(f"<tr>{cells}<td class='{word}'>{sign} {word}</td></tr>")
-    table = f"<table><thead><tr>{head}<th scope='col'>So it</th></tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f"<details class='claims'><summary>Statements of the paper</summary><div class='scroll'>{table}</div></details>"
+    for row in claims:
+        cells = "".join(f"<td dir='auto'>{escape(text)}</td>" for text in (row.statement, row.paper_value, row.ours))
+        shown = f"<td class='verdict {anchor(row.verdict)}'>{VERDICTS[row.verdict]} {row.verdict}</td>"
+        lines.append(f"<tr><th scope='row'>{escape(row.claim)}</th>{cells}{shown}</tr>")
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f"<details class='claims'><summary>Claims, judged by this run</summary><div class='scroll'>{table}</div></details>"
+
+
+def model_of(run: Run) -> str:
+    """What tells models apart, so that a head chosen in one run is chosen in others of the same model: hashes of weights."""
+    config = run.config
+    about = config.get("about", config.get("model"))
+    if isinstance(about, dict) and isinstance(about.get("weights"), dict):
+        return "-".join(sorted(map(str, about["weights"].values())))
+    return str(config.get("weights", run.summary["sha256"].get("model/model.safetensors", "")))
 
 
 def _about(run: Run) -> str:
