@@ -20,9 +20,9 @@ from ropescope import cli
 from ropescope import engine as engines
 from ropescope.engine import HERE, Engine, in_order, kept, spread
 from ropescope.experiments import canonical
-from ropescope.experiments.bench_engine import bench_engine, canonical_job, joined, loopback, profile_job
 from ropescope.models.load import load_model
 from ropescope.models.source import open_source, source_of
+from ropescope.studies.bench.cluster import bench_engine, canonical_job, joined, loopback, profile_job
 from ropescope.training import seeds, trainer
 from ropescope.training.stacked import Training
 

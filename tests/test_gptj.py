@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from transformers import GPTJForCausalLM
 
 import ropescope as rs
-from ropescope.experiments.bench import rerun_scores
 from ropescope.models import gptj
 from ropescope.models.gptj import load_gptj, save_gptj
+from ropescope.studies.bench.scores import rerun_scores
 
 ROPES = [None, rs.Rope(16, rotary_dim=8, pairing="interleaved"), rs.Rope(16, rotary_dim=0), rs.Rope(16, base=100.0)]
 

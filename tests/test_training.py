@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 
 import ropescope as rs
-from ropescope.experiments.bench_training import plain_letter, plain_number
 from ropescope.models.gptj import load_gptj
 from ropescope.runs import History, read_trajectory
+from ropescope.studies.bench.training import plain_letter, plain_number
 from ropescope.tasks import LetterTask, NumberTask
 from ropescope.training import trainer
 from ropescope.training.trainer import Recipe, batch_rows, evaluate, probe_of, train

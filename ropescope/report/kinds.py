@@ -129,22 +129,6 @@ def _conformance(run: Run) -> str:
     return ", ".join(f"{number} {verdict}" for verdict, number in run.results["verdicts"].items())
 
 
-def _bench(run: Run) -> str:
-    what = run.config["what"]
-    if what == "ray":
-        same = all(row["same_bytes"] for row in run.results.values())
-        return f"the same work here and on a Ray cluster that loses a node: {'the same' if same else 'OTHER'} bytes"
-    return (
-        f"profile of {run.config['model']['source']}"
-        if what == "profile"
-        else f"watching {run.config['model']['source']} in fine-tuning takes {run.results['look_share']:.1%} of the time"
-        if what == "watch"
-        else "scores, sampling and training"
-        if what == "all"
-        else what
-    )
-
-
 def _soak(run: Run) -> str:
     found = run.results["all"]
     wrong = ", ".join(f"{found[key]} {key.replace('_', ' ')}" for key in ("lost", "corrupt", "different", "left_over"))
@@ -179,7 +163,6 @@ KINDS = {
     "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),
     "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),
-    "bench": Kind("Checks and costs", _bench, upkeep.of_bench),
     "soak": Kind("Checks and costs", _soak, lambda _: {}),
     "fuzz": Kind("Checks and costs", _fuzz, lambda _: {}),
 }

@@ -147,28 +147,6 @@ def clamp(runs: Runs) -> Found:
     return Found(said, graded(wrong >= 0.1 and ours <= ROUNDING, wrong >= 0.1), run)
 
 
-@claim(
-    "B-I-score-cost",
-    "B",
-    "appendix I",
-    "5 h GPU, 2.0 TB and 8.5 h CPU for each of two small models",
-    "Reproduced if re-running costs at least half as many scored passes as there are swaps; hours were not measured again.",
-)
-def score_cost(runs: Runs) -> Found:
-    """Scoring by re-running blocks for every swap is costly: its cost grows with the number of swaps."""
-    for run in runs.of("bench"):
-        rows = [row for row in run.results.get("scores", {}).values() if row["faster_than_rerunning_blocks"] is not None]
-        if rows:
-            break
-    else:
-        raise NotRunError("no benchmark of scores among the runs given")
-    times = [row["faster_than_rerunning_blocks"] for row in rows]
-    plain = [row["scored_over_plain"] for row in rows]
-    said = f"re-running takes {span(times, ',.0f')} times a scored pass ({rows[0]['tokens']} to {rows[-1]['tokens']} tokens), "
-    said += f"which takes {span(plain)} plain passes"
-    return Found(said, every(row["faster_than_rerunning_blocks"] >= row["swaps"] / 2 for row in rows), run)
-
-
 def _band(stats: Stats, band: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = stats["frequency"]["bands"][band]
     return found
@@ -270,24 +248,6 @@ def _ways(runs: Runs, pick: Any, label: str, chart: str = "sensitivity") -> Foun
     order, values = all(rank >= 0.8 for rank in known), all(value <= 0.1 for value in moved)
     said = f"rank correlation {span(known)}, moved by {span(moved)} on average over {many(profiles)}"
     return Found(said, graded(order and values, order or values), profiles[0], chart)
-
-
-@claim(
-    "ours-1-cost",
-    "ours",
-    "reviewers' questions",
-    "asked by reviewers, no value given",
-    "A scored pass over a plain one, prompts of 24 to 256 sentences; two plain passes or less at every length, partly at some.",
-)
-def cost(runs: Runs) -> Found:
-    """Scoring all heads of a language model costs little more than running it."""
-    found = [run for run in runs.of("bench") if run.config["what"] == "profile"]
-    if not found:
-        raise NotRunError("no benchmark of a profile among the runs given")
-    ratios = [row["scored_over_plain"] for run in found for row in run.results.values()]
-    planes = [row["planes_over_plain"] for run in found for row in run.results.values()]
-    said = f"{span(ratios)} plain passes; {span(planes)} with every plane"
-    return Found(said, every(ratio <= 2 for ratio in ratios), found[0])
 
 
 ASKED = "asked by reviewers, no value given"

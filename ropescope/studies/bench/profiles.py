@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..models.adapter import Adapter
-from ..models.load import Loaded
-from ..tasks.prompts import Prompt, binding_prompts
-from .profile import Settings, measure
+from ...experiments.profile import Settings, measure
+from ...models.adapter import Adapter
+from ...models.load import Loaded
+from ...tasks.prompts import Prompt, binding_prompts
 
 RERUNS = 4
 """Swaps for which every attention layer is really run again; the rest is reckoned from them."""

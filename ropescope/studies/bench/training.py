@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..models.gptj import GPTJ, GPTJConfig, save_gptj
-from ..tasks import LetterTask, MultihopTask, NumberTask
-from ..tasks.number import LETTERS
-from ..training.trainer import Recipe, probe_of, train_step
-from ..training.watcher import Watcher
-from .bench import in_turns
+from ...models.gptj import GPTJ, GPTJConfig, save_gptj
+from ...tasks import LetterTask, MultihopTask, NumberTask
+from ...tasks.number import LETTERS
+from ...training.trainer import Recipe, probe_of, train_step
+from ...training.watcher import Watcher
+from .scores import in_turns
 
 
 def bench_sampling(count: int, rounds: int, seed: int) -> dict[str, float]:

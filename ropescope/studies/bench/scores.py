@@ -16,11 +16,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..heads import Heads
-from ..logits import layer_logits
-from ..measures.scores import swap_scores
-from ..models.gptj import GPTJ, Block, GPTJConfig
-from ..rope import Rope
+from ...heads import Heads
+from ...logits import layer_logits
+from ...measures.scores import swap_scores
+from ...models.gptj import GPTJ, Block, GPTJConfig
+from ...rope import Rope
 
 TAU = 1e-4
 TOKENS_AT_ONCE = 1 << 13

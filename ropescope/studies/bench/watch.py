@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ..models.load import Loaded
-from ..tasks.passage import PASSAGE
-from ..tasks.prompts import binding_prompts
-from ..training.head_watcher import EVERY, HeadWatcher
+from ...models.load import Loaded
+from ...tasks.passage import PASSAGE
+from ...tasks.prompts import binding_prompts
+from ...training.head_watcher import EVERY, HeadWatcher
 
 PROMPTS, PAIRS = 4, 12
 """Binding prompts that are looked at, and their sentences."""

@@ -1,0 +1,47 @@
+"""Claims on what scoring costs."""
+
+from __future__ import annotations
+
+from ..claims import Found, NotRunError, Runs, claims_in, every, span
+
+claim = claims_in("What a head does, and how to measure it")
+
+
+@claim(
+    "B-I-score-cost",
+    "B",
+    "appendix I",
+    "5 h GPU, 2.0 TB and 8.5 h CPU for each of two small models",
+    "Reproduced if re-running costs at least half as many scored passes as there are swaps; hours were not measured again.",
+)
+def score_cost(runs: Runs) -> Found:
+    """Scoring by re-running blocks for every swap is costly: its cost grows with the number of swaps."""
+    for run in runs.of("bench"):
+        rows = [row for row in run.results.get("scores", {}).values() if row["faster_than_rerunning_blocks"] is not None]
+        if rows:
+            break
+    else:
+        raise NotRunError("no benchmark of scores among the runs given")
+    times = [row["faster_than_rerunning_blocks"] for row in rows]
+    plain = [row["scored_over_plain"] for row in rows]
+    said = f"re-running takes {span(times, ',.0f')} times a scored pass ({rows[0]['tokens']} to {rows[-1]['tokens']} tokens), "
+    said += f"which takes {span(plain)} plain passes"
+    return Found(said, every(row["faster_than_rerunning_blocks"] >= row["swaps"] / 2 for row in rows), run)
+
+
+@claim(
+    "ours-1-cost",
+    "ours",
+    "reviewers' questions",
+    "asked by reviewers, no value given",
+    "A scored pass over a plain one, prompts of 24 to 256 sentences; two plain passes or less at every length, partly at some.",
+)
+def cost(runs: Runs) -> Found:
+    """Scoring all heads of a language model costs little more than running it."""
+    found = [run for run in runs.of("bench") if run.config["what"] == "profile"]
+    if not found:
+        raise NotRunError("no benchmark of a profile among the runs given")
+    ratios = [row["scored_over_plain"] for run in found for row in run.results.values()]
+    planes = [row["planes_over_plain"] for run in found for row in run.results.values()]
+    said = f"{span(ratios)} plain passes; {span(planes)} with every plane"
+    return Found(said, every(ratio <= 2 for ratio in ratios), found[0])

@@ -1,0 +1,76 @@
+"""Runs the benchmarks that are asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...models.load import Loaded, load_model
+from ..study import Outcome, Work
+from . import Settings, cluster, training
+from .profiles import bench_profile
+from .scores import bench
+from .watch import BLOCKS, bench_watch
+
+
+def run(settings: Settings, work: Work) -> Outcome:
+    """Seconds and ratios of the parts that are asked for."""
+    if settings.model is None:
+        return _own(settings, work)
+    if settings.what == "ray":
+        torch.set_num_threads(1)  # as many as a node has CPUs
+    loaded = load_model(settings.model)
+    if loaded.tokenizer is None:
+        raise ValueError(f"{settings.model} has no tokenizer beside it: prompts need one")
+    return {"watch": _watch, "profile": _profile, "ray": _ray}[settings.what](settings, loaded, work)
+
+
+def _own(settings: Settings, work: Work) -> Outcome:
+    """What needs no language model: scores of a GPT-J, drawing sequences, training."""
+    asked, results = asdict(settings), dict[str, Any]()
+    if settings.what != "training":
+        timed = bench(list(settings.tokens), settings.rerun_up_to, settings.batch, settings.rounds, settings.seed)
+        rows = work.progress(timed, len(settings.tokens), "lengths")
+        results["scores"] = {str(row.tokens): asdict(row) | row.ratios() for row in rows}
+    if settings.what != "scores":
+        results["sampling"] = training.bench_sampling(settings.samples, max(1, settings.rounds // 5), settings.seed)
+        results["training"] = training.bench_training(settings.steps, settings.seed)
+    named = ("what", "tokens", "rerun_up_to", "batch", "rounds", "samples", "steps", "seed")
+    return Outcome({name: asked[name] for name in named}, results)
+
+
+def _watch(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
+    timed = bench_watch(loaded, settings.steps, settings.rounds, settings.seed)
+    *_, found = work.progress(timed, settings.rounds + BLOCKS + 1, "rounds")
+    return Outcome(_config(settings, loaded, "steps", "rounds"), found)
+
+
+def _profile(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
+    timed = (bench_profile(loaded, number, settings.rounds, settings.seed) for number in settings.pairs)
+    rows = work.progress(timed, len(settings.pairs), "prompts")
+    config = _config(settings, loaded, "pairs", "rounds") | {"pairs": list(settings.pairs)}
+    return Outcome(config, {str(row["pairs"]): row for row in rows})
+
+
+def _ray(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
+    assert settings.model is not None
+    pairs, results = settings.pairs[0], dict[str, Any]()
+    jobs = [
+        cluster.profile_job(loaded, settings.model, settings.count, pairs, settings.seed),
+        cluster.canonical_job(cluster.canonical.PRESETS["quick"], settings.seed),
+    ]
+    with cluster.loopback(settings.nodes) as nodes, cluster.joined(nodes), tempfile.TemporaryDirectory() as folder:
+        for job in work.progress(jobs, len(jobs), "jobs"):
+            results[job.name] = cluster.bench_engine(job, nodes, Path(folder) / job.name)
+            nodes.add()  # in place of the one that was lost
+    return Outcome(_config(settings, loaded, "pairs", "count", "nodes") | {"pairs": pairs}, results)
+
+
+def _config(settings: Settings, loaded: Loaded, *names: str) -> dict[str, Any]:
+    asked = asdict(settings)
+    named = {name: asked[name] for name in names}
+    return {"what": settings.what, "model": loaded.about, **named, "seed": settings.seed}

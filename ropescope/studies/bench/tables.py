@@ -1,0 +1,141 @@
+"""Headline, tables and the labelled dataset of a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ...runs import Run
+from ..study import Table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def headline(run: Run) -> str:
+    """One line on what was timed."""
+    what = run.config["what"]
+    if what == "ray":
+        same = all(row["same_bytes"] for row in run.results.values())
+        return f"the same work here and on a Ray cluster that loses a node: {'the same' if same else 'OTHER'} bytes"
+    if what == "profile":
+        return f"profile of {run.config['model']['source']}"
+    if what == "watch":
+        return f"watching {run.config['model']['source']} in fine-tuning takes {run.results['look_share']:.1%} of the time"
+    return "scores, sampling and training" if what == "all" else str(what)
+
+
+def dataset(run: Run) -> xr.Dataset:
+    """Every number of the run: by length of input, by job, or single ones."""
+    import xarray as xr  # noqa: PLC0415
+
+    rows, along = _rows(run)
+    if rows:
+        first = next(iter(rows.values()))
+        names = [name for name, value in first.items() if isinstance(value, int | float)]
+        found = {name: (along, [row[name] for row in rows.values()]) for name in names}
+        return xr.Dataset(found, coords={along: [int(key) if key.isdigit() else key for key in rows]})
+    parts = run.results.items() if run.config["what"] == "watch" else _flat(run.results)
+    return xr.Dataset({name: value for name, value in parts if isinstance(value, int | float)})
+
+
+def _rows(run: Run) -> tuple[Mapping[str, Any], str]:
+    along = {"profile": "sentences", "ray": "job"}.get(run.config["what"], "tokens")
+    return (run.results if along != "tokens" else run.results.get("scores", {})), along
+
+
+def _flat(results: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(f"{part}_{name}", value) for part, row in results.items() for name, value in row.items()]
+
+
+def tables(run: Run) -> list[Table | str]:
+    """What the command prints."""
+    if run.config["what"] in ("watch", "profile", "ray"):
+        return {"watch": _watch, "profile": _profile, "ray": _ray}[run.config["what"]](run.results)
+    found: list[Table | str] = []
+    if "scores" in run.results:
+        found += _scores(list(run.results["scores"].values()))
+    if "training" in run.results:
+        found += _training(run.results, run.config["samples"])
+    return found
+
+
+def _scores(rows: list[Mapping[str, Any]]) -> list[Table | str]:
+    def times(ratio: float | None, digits: int = 0) -> str:
+        return "-" if ratio is None else f"{ratio:,.{digits}f}x"
+
+    growth = [""] + [
+        f"{row['scores'] / before['scores']:.1f}x, {(row['tokens'] / before['tokens']) ** 2:.1f}x"
+        for before, row in pairwise(rows)
+    ]
+    lines = [
+        [
+            str(row["tokens"]),
+            f"{row['swaps']:,}",
+            str(row["inputs"]),
+            times(row["scored_over_plain"], 2),
+            *(times(row[f"faster_than_rerunning_{part}"]) for part in ("blocks", "attention")),
+            grown,
+        ]
+        for row, grown in zip(rows, growth, strict=True)
+    ]
+    titles = ["scored / plain pass", "faster than re-running blocks", "re-running attention", "scores cost, n² grew"]
+    return [
+        Table(["tokens", "swaps", "inputs", *titles], lines),
+        "A scored pass gives both scores of all 12 layers over every swap. Re-running takes a plain pass and then each layer "
+        "again for every swap: the whole block, as the code released with paper B does, or only what attention weights need.",
+    ]
+
+
+def _training(results: Mapping[str, Any], samples: int) -> list[Table | str]:
+    drawn, trained = results["sampling"], results["training"]
+    found: list[Table | str] = []
+    for name in ("number", "letter"):
+        ratio, seconds = drawn[f"{name}_loop_over_vectorised"], drawn[f"{name}_seconds"]
+        found.append(
+            f"{samples:,} sequences of the {name} task: {seconds:.1f} s; a plain Python loop takes {ratio:.0f}x as long"
+        )
+    theirs = trained["transformers_over_ours"]
+    if theirs is None:
+        found.append("a training step under the Trainer of transformers: left out, as accelerate is not installed")
+    else:
+        found.append(f"a training step under the Trainer of transformers takes {theirs:.2f}x as long as ours")
+    return [*found, f"watching every 50 steps takes {trained['watching_share']:.1%} of training time"]
+
+
+def _watch(found: Mapping[str, Any]) -> list[Table | str]:
+    return [
+        f"a look at {found['heads']} heads takes as long as {found['look_over_step']:.2f} steps of {found['batch']} x "
+        f"{found['tokens']} tokens: every {found['every']} steps, {found['look_share']:.2%} of training time "
+        f"({found['measured_share']:.2%} by steps with looks against steps without)"
+    ]
+
+
+def _profile(rows: Mapping[str, Any]) -> list[Table | str]:
+    titles = ["scored / plain pass", "with planes", "re-running attention takes", "scored is faster"]
+    lines = [
+        [
+            *(f"{row[key]:,}" for key in ("tokens", "pairs", "swaps")),
+            *(f"{row[key]:.2f}x" for key in ("scored_over_plain", "planes_over_plain")),
+            f"{row['seconds_of_rerunning'] / 3600:.2f} hours",
+            f"{row['faster_than_rerunning']:,.0f}x",
+        ]
+        for row in rows.values()
+    ]
+    return [Table(["tokens", "sentences", "swaps", *titles], lines)]
+
+
+def _ray(rows: Mapping[str, Any]) -> list[Table | str]:
+    titles = ["work", "units", "speed-up", "at first", "while a node is lost", "units started again", "files, all the same"]
+    lines = [
+        [
+            name,
+            str(row["units"]),
+            *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_at_first", "speed_up_with_node_lost")),
+            str(row["units_begun_again"]),
+            f"{row['files']}, {'yes' if row['same_bytes'] else 'NO'}",
+        ]
+        for name, row in rows.items()
+    ]
+    return [Table(titles, lines)]
