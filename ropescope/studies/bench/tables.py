@@ -33,7 +33,7 @@ def dataset(run: Run) -> xr.Dataset:
     rows, along = _rows(run)
     if rows:
         first = next(iter(rows.values()))
-        names = [name for name, value in first.items() if isinstance(value, int | float)]
+        names = [name for name, value in first.items() if isinstance(value, int | float) and name != along]
         found = {name: (along, [row[name] for row in rows.values()]) for name in names}
         return xr.Dataset(found, coords={along: [int(key) if key.isdigit() else key for key in rows]})
     parts = run.results.items() if run.config["what"] == "watch" else _flat(run.results)
@@ -93,9 +93,8 @@ def _training(results: Mapping[str, Any], samples: int) -> list[Table | str]:
     found: list[Table | str] = []
     for name in ("number", "letter"):
         ratio, seconds = drawn[f"{name}_loop_over_vectorised"], drawn[f"{name}_seconds"]
-        found.append(
-            f"{samples:,} sequences of the {name} task: {seconds:.1f} s; a plain Python loop takes {ratio:.0f}x as long"
-        )
+        took = f"{seconds:.1f} s; a plain Python loop takes {ratio:.0f}x as long"
+        found.append(f"{samples:,} sequences of the {name} task: {took}")
     theirs = trained["transformers_over_ours"]
     if theirs is None:
         found.append("a training step under the Trainer of transformers: left out, as accelerate is not installed")
