@@ -4,6 +4,7 @@ from pathlib import Path
 
 import hypothesis
 import jaxtyping
+import pytest
 from beartype import BeartypeConf, beartype
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tools")]
@@ -22,3 +23,21 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if not config.getoption("--no-shape-checks"):
         jaxtyping.install_import_hook("ropescope", "conftest.shape_checker")
+
+
+@pytest.fixture(scope="session")
+def runs():
+    """All recorded runs."""
+    from doctored import RESULTS  # noqa: PLC0415
+
+    from ropescope.runs import find_runs  # noqa: PLC0415
+
+    return find_runs([RESULTS])
+
+
+@pytest.fixture(scope="session")
+def rows(runs):
+    """Every claim, judged by the recorded runs."""
+    from ropescope.studies.claims import judge  # noqa: PLC0415
+
+    return judge(runs)

@@ -1,0 +1,36 @@
+"""Other numbers give other verdicts on claims about mechanisms."""
+
+import pytest
+from doctored import at, check_changed
+
+
+def mean_planes(task, way, value):
+    return at("mechanisms", task, "planes", f"mean_plane_by_{way}", [value] * 12)
+
+
+CHANGES = [
+    ("B-2-heads-needed", "partly", at("mechanisms", "number", "changes", "L1 out", [1, 1, 1, 0.5])),
+    ("B-T1-number-early", "reproduced", mean_planes("number", "largest", 2)),
+    ("B-T1-number-L4", "partly", mean_planes("number", "spread", 10)),
+    ("B-T1-number-late", "not", mean_planes("number", "spread", 1)),
+    ("B-T1-letter-L0", "partly", mean_planes("letter", "spread", 18)),
+    ("B-T1-letter-L1", "partly", mean_planes("letter", "spread", 1)),
+    ("B-T1-letter-late", "partly", mean_planes("letter", "spread", 1)),
+    (
+        "B-8-few-slow-planes",
+        "reproduced",
+        *(at("mechanisms", task, "planes", "planes_in_use_by_spread", [8] * 12) for task in ("number", "letter")),
+    ),
+    ("B-3-functions-number", "reproduced", at("mechanisms", "number", "flow", "explained", [1.0] * 12)),
+    ("B-3-functions-letter", "not", at("mechanisms", "letter", "flow", "explained", [0.5] * 12)),
+    ("B-3-index", "partly", at("mechanisms", "number", "changes", "positional hop", [1, 1, 1, 0.5])),
+    ("B-3-retrieval", "reproduced", at("mechanisms", "letter", "changes", "symbolic hop", [1.0] * 4)),
+    ("B-3-reflexive", "not", at("mechanisms", "number", "changes", "symbolic reflexive", [0.5] * 4)),
+    ("B-3-composition-number", "reproduced", at("mechanisms", "number", "flow", "agreement_with_ideal", [1.0] * 13)),
+    ("B-3-composition-letter", "not", at("mechanisms", "letter", "flow", "holds_earlier_than_ideal", [0.5] * 13)),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[change[0] for change in CHANGES])
+def test_other_numbers_give_another_verdict(runs, rows, tmp_path, change):
+    check_changed(runs, rows, tmp_path, *change)
