@@ -226,7 +226,7 @@ def _default(entry: Field[Any]) -> str:
 def _run(study: Study, given: dict[str, Any]) -> None:
     """Run a study and show its result: headline, tables, verdicts on claims, and what to look at."""
     from .console import print_table, progress
-    from .engine import Engine
+    from .runs import Engine
     from .studies.result import claims_table
     from .studies.runner import make_settings, run_study, worker_lost
 

@@ -7,11 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+LONGEST = 300
+"""Characters of an error that are shown."""
 
 
 def printable(text: str) -> str:
     """The text on one line, with characters that could control a terminal written as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that is not empty, cut if it is long; the error's type if there is none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = lines[0] if lines else type(error).__name__
+    return line if len(line) <= LONGEST else line[:LONGEST] + "…"
 
 
 def tell(sentence: str) -> None:

@@ -160,7 +160,7 @@ def _train_seeds(recipes: dict[Path, Any], resume: bool, snapshots: bool, engine
 
 
 def _engine(name: str, address: str | None) -> Any:
-    from .engine import Engine
+    from .runs import Engine
 
     return Engine(name, address, lambda _: typer.echo("a worker was lost: what it did is begun again", err=True))
 
@@ -865,10 +865,10 @@ def reproduce(
         return
     program = "from ropescope.experiments.reproduce import leave_with_parent; leave_with_parent()"
     program += "; from ropescope.cli import main; main()"
-    lock = _held.enter_context(runs.locked(out, patience=10.0))
+    _held.enter_context(runs.locked(out, patience=10.0))
     command = (sys.executable, "-c", program)
     try:
-        with closing(experiment.run(plan, command, jobs, left_out, lock)) as work, _shown(jobs) as shown:
+        with closing(experiment.run(plan, command, jobs, left_out)) as work, _shown(jobs) as shown:
             for progress in work:
                 shown(progress)
     except KeyboardInterrupt:

@@ -23,6 +23,7 @@ import torch
 from safetensors.numpy import load, save
 
 from ropescope import cli, runs
+from ropescope.runs.lock import hold
 from ropescope.training.trainer import Recipe, train
 
 ROOT = Path(__file__).parents[1]
@@ -71,7 +72,7 @@ def test_a_folder_has_one_writer(name, tmp_path, monkeypatch, capsys):
     with runs.locked(tmp_path):
         code, line = said([*WRITERS[name], "--out", str(tmp_path)], monkeypatch, capsys)
     assert code == 2
-    assert line == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder for --out\n"
+    assert line == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -120,17 +121,17 @@ def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path):
 
 def test_what_killed_writers_left_is_cleared_away_and_nothing_else(tmp_path):
     program = "import os, sys, signal\nfrom pathlib import Path\nfrom ropescope import runs\n"
-    program += "runs.os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
+    program += "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
     program += "runs.write_whole(Path(sys.argv[1]) / 'a.json', 'half')\n"
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=ENVIRONMENT, check=False).returncode == -9
-    (left,) = tmp_path.iterdir()
-    mine = tmp_path / ".mine.part"
-    mine.write_text("not ours")
-    handle, alive = runs._part(tmp_path / "b.json")
-    runs.write_whole(tmp_path / "c.json", "whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([mine.name, alive.name, "c.json"])
-    assert not left.exists()
-    os.close(handle)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".held", ".part"]
+    mine, alive = tmp_path / ".mine.held", tmp_path / ".b.json.01234567.part"
+    for path in (mine, alive):
+        path.write_text("not ours")
+    with hold(alive.with_suffix(".held")):  # as a live process that writes it does
+        runs.write_whole(tmp_path / "c.json", "whole")
+        names = {path.name for path in tmp_path.iterdir()}
+    assert names == {mine.name, alive.name, alive.with_suffix(".held").name, "c.json"}
 
 
 # Damage
@@ -138,17 +139,17 @@ def test_what_killed_writers_left_is_cleared_away_and_nothing_else(tmp_path):
 
 def test_kept_arrays_that_were_changed_are_made_again(tmp_path, capsys):
     path, right = tmp_path / "00000.safetensors", {"x": np.arange(5.0)}
-    runs.kept_arrays(path, lambda: right)
+    runs.cached_arrays(path, lambda: right)
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole[:-1] + b"\x00", b"", whole.replace(b"sha256", b"sha255"), whole[:20]):
         path.write_bytes(damaged)
-        assert np.array_equal(runs.kept_arrays(path, lambda: right)["x"], right["x"])
+        assert np.array_equal(runs.cached_arrays(path, lambda: right)["x"], right["x"])
         line = capsys.readouterr().err
         assert line.startswith(f"ropescope: {path} is damaged (")
-        assert line.endswith("): it is not used but made again\n")
+        assert line.endswith("): it is computed again\n")
         assert path.read_bytes() == whole
     path.write_bytes(save({"x": np.arange(3.0)}))  # as earlier versions wrote them
-    assert len(runs.kept_arrays(path, lambda: right)["x"]) == 3
+    assert len(runs.cached_arrays(path, lambda: right)["x"]) == 3
     assert capsys.readouterr().err == ""
 
 
@@ -283,7 +284,7 @@ def test_folders_that_cannot_be_written_to(out, why, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     code, line = said(["theory", "--out", out], monkeypatch, capsys)
     assert code == 2
-    assert line.startswith(f"ropescope: --out {out} cannot be written to ({why}")
+    assert line.startswith(f"ropescope: {out} cannot be written to ({why}")
     assert line.count("\n") == 1
     assert not list(tmp_path.iterdir())
 

@@ -335,7 +335,7 @@ def test_kept_units(tmp_path, data):
     path = tmp_path / "00000.safetensors"
     path.write_bytes(data.draw(changed_bytes(runs.packed_arrays(right))))
     with contextlib.redirect_stderr(io.StringIO()):
-        found = runs.kept_arrays(path, lambda: right)
+        found = runs.cached_arrays(path, lambda: right)
     check(0, "")
     assert found.keys() == right.keys()
     assert all(np.array_equal(found[name], right[name]) for name in right)
@@ -410,7 +410,7 @@ def test_the_model_itself_is_opened(tmp_path, model):
     text.write_text("a b c\nd e f\ng h i\n")
     code, said = profile(model, tmp_path, str(text))
     assert code == 2
-    assert f"--out {NOWHERE} cannot be written to" in said
+    assert f"{NOWHERE} cannot be written to" in said
 
 
 @at_most(40)

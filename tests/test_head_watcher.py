@@ -368,7 +368,7 @@ def test_a_full_disk_loses_nothing_that_was_seen(tmp_path, monkeypatch):
     watcher = HeadWatcher(llama(), PROMPTS, tmp_path, every=1)
     watcher.step(1)
     with monkeypatch.context() as full:
-        full.setattr("ropescope.runs.write_whole", _full)
+        full.setattr("ropescope.runs.history.write_whole", _full)
         with pytest.warns(RuntimeWarning, match=r"the look at step 2 could not be kept \(.*No space left"):
             watcher.step(2)
         assert read_trajectory(tmp_path).steps.tolist() == [1]

@@ -19,14 +19,12 @@ from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..engine import HERE, Engine
-from ..engine import kept as kept_units
 from ..logits import layer_factors, layer_logits
 from ..measures.intervals import mean_interval
 from ..measures.scores import swap_scores
 from ..models.built import OneHead, h_mix, h_pos, h_single, h_sym
 from ..rope import Rope
-from ..runs import claim, plain
+from ..runs import HERE, Engine, cached_units, claim, plain
 from ..studies.theory.run import heads_of
 from ..tasks.canonical import (
     CanonicalTask,
@@ -161,7 +159,7 @@ def kept(settings: Settings, seed: int, folder: Path, engine: Engine = HERE) -> 
     claim(folder, {"seed": seed, **asdict(settings)}, "run of canonical", "a run with another preset or seed")
     asked = units(settings, seed)
     paths = [folder / "units" / f"{SWEEPS.index(unit.sweep)}-{unit.seed}.safetensors" for unit in asked]
-    yield from zip(asked, kept_units(paths, run_unit, settings, asked, engine), strict=True)
+    yield from zip(asked, cached_units(paths, run_unit, settings, asked, engine), strict=True)
 
 
 def stack(found: list[tuple[Unit, Arrays]]) -> dict[str, Arrays]:

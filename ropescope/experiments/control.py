@@ -18,12 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..console import tell
 from ..models.adapter import Adapter
 from ..models.adapter.edits import Changes, LayerChange
 from ..models.adapter.interventions import drop_planes, intervene, keep_planes, p_rope, remove_heads, stop_planes
 from ..models.adapter.planes import heads_of, ropes_of
 from ..models.gptj import GPTJ
-from ..runs import claim, plain, read_sealed, say, sealed, write_whole
+from ..runs import claim, plain, read_sealed, sealed, write_whole
 from ..tasks import Samples
 from ..tasks.prompts import Prompt
 from ..training.trainer import probe_of
@@ -250,7 +251,7 @@ def _kept(subject: Subject, unit: Unit, path: Path) -> Row:
         try:
             row: Row = read_sealed(path, "it is not used but made again")
         except ValueError as error:
-            say(str(error))
+            tell(f"ropescope: {error}")
             row = {}
         if row.get("name") == unit.name and isinstance(row.get("measures"), dict):
             return row

@@ -18,8 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..engine import HERE, Engine
-from ..engine import kept as kept_units
 from ..heads import Heads
 from ..logits import LogitFactors
 from ..measures.blocks import block_logits
@@ -30,7 +28,7 @@ from ..measures.view import LAST_QUERIES, TAUS, LayerView
 from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..models.source import Source, open_source
-from ..runs import claim
+from ..runs import HERE, Engine, cached_units, claim
 from ..tasks.prompts import Prompt, as_prompt
 
 if TYPE_CHECKING:
@@ -221,7 +219,7 @@ def kept(
     """
     claim(folder, config, "profile", "a profile of another model, prompts or settings")
     paths = [folder / "inputs" / f"{number:05d}.safetensors" for number in range(len(prompts))]
-    return kept_units(paths, measure_unit, (model, settings), prompts, engine)
+    return cached_units(paths, measure_unit, (model, settings), prompts, engine)
 
 
 def measure_unit(shared: tuple[Adapter | GPTJ | Source, Settings], prompt: Prompt) -> Row:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..runs import read_sealed, sha256, write_whole
+from ..runs import locked, read_sealed, sha256, write_whole
 
 PRESETS = ("quick", "paper")
 MODEL = "smollm2-135m"
@@ -326,12 +326,11 @@ class Running(NamedTuple):
     since: float
 
 
-def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str], lock: int) -> Generator[list[Progress], None, None]:
+def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str]) -> Generator[list[Progress], None, None]:
     """Do what is not done, yielding the state of all steps over and over until nothing more can be done.
 
     program  the beginning of every command line: it must call `leave_with_parent`
     skip     names of steps to leave as they are
-    lock     the file that holds the folder: processes of steps hold it, too, so those of a call that was killed are waited for
     """
     progress = look(plan, skip)
     running: dict[str, Running] = {}
@@ -342,7 +341,7 @@ def run(plan: Plan, program: Sequence[str], jobs: int, skip: Sequence[str], lock
                     del running[row.step.name]
             # Those that read a language model go one at a time: beside others they begin first, or they would end last.
             for row in sorted(progress, key=lambda row: jobs > 1 and not plan.reads_model(row.step)):
-                if row.state in WAITING and _ready(plan, row, progress, jobs) and (begun := _begin(plan, row, program, lock)):
+                if row.state in WAITING and _ready(plan, row, progress, jobs) and (begun := _begin(plan, row, program)):
                     running[row.step.name] = begun
             yield progress
             if not running:
@@ -369,7 +368,7 @@ def _ready(plan: Plan, row: Progress, progress: Sequence[Progress], jobs: int) -
     return len(running) < jobs and not taken and all(states.get(name, DONE) == DONE for name in needs)
 
 
-def _begin(plan: Plan, row: Progress, program: Sequence[str], lock: int) -> Running | None:
+def _begin(plan: Plan, row: Progress, program: Sequence[str]) -> Running | None:
     """Start a step; None if it turns out to be done, or cannot be started."""
     step = row.step
     now = state_of(plan, step)  # what it needs may have been made anew since
@@ -388,7 +387,6 @@ def _begin(plan: Plan, row: Progress, program: Sequence[str], lock: int) -> Runn
             stdout=said,
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            pass_fds=(lock,),
         )
     row.state = RUNNING
     return Running(process, time.monotonic() - row.seconds)
@@ -397,6 +395,9 @@ def _begin(plan: Plan, row: Progress, program: Sequence[str], lock: int) -> Runn
 def _make_room(plan: Plan, row: Progress) -> None:
     """Note what is asked for; results made from something else are cleared away, files from elsewhere refused."""
     folder = plan.folder / row.step.name
+    if folder.is_dir():
+        with locked(folder, 2 * PATIENCE):  # its process may outlive a killed call for a moment
+            pass
     if plan.noted(row.step) is None and folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ValueError(f"{folder} holds files that come from elsewhere: choose another folder for --out")
     if row.state == CHANGED:
@@ -433,10 +434,8 @@ def _ended(plan: Plan, row: Progress, running: Running, patience: float = 0.0) -
 
 def _children_seconds() -> float:
     """Computing time of all processes that were started here and have ended."""
-    import resource  # noqa: PLC0415
-
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    used = os.times()
+    return used.children_user + used.children_system
 
 
 def _last_sentence(plan: Plan, step: Step, code: int) -> str:

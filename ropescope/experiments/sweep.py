@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import HERE, Engine, kept
 from ..models.adapter import Adapter
 from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
 from ..models.load import Loaded, load_model
-from ..runs import HistoryFolder
+from ..runs import HERE, Engine, HistoryFolder, cached_units
 from ..tasks.prompts import Prompt, asked_for, check_fits
 from ..training.watcher import watched
 from .profile import Settings, measure
@@ -90,7 +89,7 @@ def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, eng
         name, weights = _known_by(checkpoint)
         files.append(folder / "checkpoints" / f"{name}.safetensors")
         units.setdefault(files[-1], Unit(checkpoint, weights))
-    coming = zip(units, kept(list(units), measure_unit, (asked, prompts), list(units.values()), engine), strict=True)
+    coming = zip(units, cached_units(list(units), measure_unit, (asked, prompts), list(units.values()), engine), strict=True)
     found: list[Measured] = []
     rows: dict[Path, Row] = {}
     for checkpoint, file in zip(checkpoints, files, strict=True):

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..runs import read_header
 from .load import silent
 
 NEEDED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
@@ -122,11 +122,7 @@ def _places(path: Path) -> dict[str, tuple[Path, str, int, int]]:
     """Of every tensor in a file: type and shape, and where its bytes begin and end."""
     whole = path.stat().st_size
     try:
-        with path.open("rb") as file:
-            front = 8 + int.from_bytes(file.read(8), "little")
-            if not 8 < front <= whole:
-                raise ValueError("its header is longer than the file")
-            header: dict[str, Any] = json.loads(file.read(front - 8))
+        header, front = read_header(path)
         header.pop("__metadata__", None)
         found = {}
         for name, entry in header.items():
@@ -134,7 +130,7 @@ def _places(path: Path) -> dict[str, tuple[Path, str, int, int]]:
             if not front <= begin <= end <= whole:
                 raise ValueError("it is cut short")
             found[name] = (path, json.dumps([entry["dtype"], entry["shape"]]), begin, end)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no whole file of safetensors ({error}): copy it anew") from None
     return found
 

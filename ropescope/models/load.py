@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..console import first_line
 from .headers import check_gguf, count_safetensors
 
 PACKED, SLACK = 16, 1 << 28
@@ -82,7 +83,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
             if lost := sorted(found["missing_keys"]):  # they would be filled with random numbers
                 raise ValueError(f"{len(lost)} of its weights are not in the file, first {lost[0]}")
         except Exception as error:  # any of many libraries may fail on what is in a file
-            raise ValueError(f"{source} cannot be opened as a causal language model: {_first_sentence(error)}") from None
+            raise ValueError(f"{source} cannot be opened as a causal language model: {first_line(error)}") from None
         tokenizer = _tokenizer(transformers, where, options)
     require_finite(model, source)
     config = model.config.get_text_config()
@@ -145,12 +146,6 @@ def _hashes(path: Path) -> dict[str, str]:
         with file.open("rb") as data:
             hashes[file.name] = hashlib.file_digest(data, "sha256").hexdigest()
     return hashes
-
-
-def _first_sentence(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return text if len(text) < 300 else text[:300] + "…"
 
 
 @contextlib.contextmanager

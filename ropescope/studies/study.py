@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from ..charts import Figure
-    from ..engine import Engine
-    from ..runs import Run
+    from ..runs import Engine, Run
 
 T = TypeVar("T")
 Unit = TypeVar("Unit")
@@ -125,7 +124,7 @@ class Work:
 
         names  of the files in the run folder, one for each unit; without suffix
         """
-        from ..engine import kept as cached_units  # noqa: PLC0415
+        from ..runs import cached_units  # noqa: PLC0415
 
         paths = [self.folder / f"{name}.safetensors" for name in names]
         yield from self.progress(cached_units(paths, compute, shared, units, self.engine), len(units), label)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import runs
-from ..engine import HERE, Engine, spread
+from ..runs import HERE, Engine, spread
 from .trainer import Recipe, check_folder, train
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .. import runs
+from ..console import first_line
 from ..models.gptj import GPTJ, save_gptj
 from ..runs import Row
 from ..tasks import Samples, split
@@ -142,7 +143,7 @@ def _resumed(
         return step, best, runs.History.read(folder / "history.safetensors", up_to=step)
     except (OSError, LookupError, ValueError, RuntimeError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{folder} holds a damaged checkpoint ({_first_line(error)}): it is not used; "
+            f"{folder} holds a damaged checkpoint ({first_line(error)}): it is not used; "
             "copy the folder anew, or remove it to train from the beginning"
         ) from None
 
@@ -188,10 +189,6 @@ def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
             raise ValueError(f"{folder} already holds a run: pass resume to continue it, or choose another folder")
         if file.read_bytes() != config.encode():
             raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:

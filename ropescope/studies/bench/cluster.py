@@ -20,12 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...engine import HERE, QUIET, Engine, own_token
 from ...experiments import canonical, profile
 from ...experiments.profile_statistics import statistics
 from ...models.adapter import Adapter
 from ...models.load import Loaded
 from ...models.source import source_of
+from ...runs import HERE, Engine
+from ...runs.cluster import QUIET, own_token
 from ...tasks.prompts import binding_prompts
 
 STORE = 80_000_000
