@@ -19,6 +19,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .api import open_run as open_run
+    from .api import page as page
+    from .api import preview as preview
+    from .api import run as run
+    from .api import scoreboard as scoreboard
     from .experiments.profile import profile as profile
     from .heads import Heads as Heads
     from .logits import LogitFactors as LogitFactors
@@ -70,8 +75,6 @@ if TYPE_CHECKING:
     from .models.load import load_model as load_model
     from .rope import Rope as Rope
     from .studies.result import Result as Result
-    from .studies.runner import open_run as open_run
-    from .studies.runner import run as run
     from .tasks.prompts import Prompt as Prompt
     from .tasks.prompts import binding_prompts as binding_prompts
     from .tasks.prompts import id_prompts as id_prompts
@@ -140,8 +143,11 @@ _ROOMS = {
     "text_prompts": "tasks.prompts",
     "HeadWatcher": "training.head_watcher",
     "Result": "studies.result",
-    "open_run": "studies.runner",
-    "run": "studies.runner",
+    "open_run": "api",
+    "page": "api",
+    "preview": "api",
+    "run": "api",
+    "scoreboard": "api",
 }
 # Names of version 0.1, for one more release.
 _OLD_NAMES = {"Door": "Adapter", "controlled": "intervene", "heads_out": "remove_heads"}

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -20,7 +20,7 @@ import typer.core
 
 from .console import printable
 from .studies import studies
-from .studies.study import Study
+from .studies.study import Study, Table
 
 GROUPS = ("Your model", "Watching", "The papers", "Checks")
 """Groups of commands in `--help`, in order."""
@@ -76,11 +76,11 @@ def main() -> None:
             if leaving.code == 143:
                 _leave("terminated; files already written are whole", 143)
             if leaving.code == 130 and isinstance(getattr(leaving.__context__, "__cause__", None), KeyboardInterrupt):
-                _leave("interrupted; files already written are whole", 130)
+                _leave("interrupted; files already written are whole: give the same command again to resume", 130)
             raise
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) or _came_from(error, KeyboardInterrupt):
-                _leave("interrupted; files already written are whole", 130)
+                _leave("interrupted; files already written are whole: give the same command again to resume", 130)
             if isinstance(error, ValueError) and not isinstance(error, OSError):
                 _leave(str(error), 2)
             if isinstance(error, OSError):
@@ -172,6 +172,9 @@ def command_of(study: Study) -> Callable[..., None]:
         parameters["engine"] = _option(str, "here, or ray: side by side on a Ray cluster, with the same results.", "here")
         joined = "Ray cluster to join: host:port of its head, or auto."
         parameters["address"] = _option(str, joined, "one is started here for the run")
+    if study.preview is not None:
+        flag, text, _ = study.preview
+        parameters[flag] = _option(bool, text, "", f"--{flag}")
     required = [name for name, entry in entries.items() if entry.default is MISSING]
 
     def command(**given: Any) -> None:
@@ -224,26 +227,55 @@ def _default(entry: Field[Any]) -> str:
 
 
 def _run(study: Study, given: dict[str, Any]) -> None:
-    """Run a study and show its result: headline, tables, verdicts on claims, and what to look at."""
-    from .console import print_table, progress
+    """Run a study and show its result: tables, verdicts on claims, and what to look at."""
+    from . import api
     from .runs import Engine
     from .studies.result import claims_table
-    from .studies.runner import make_settings, run_study, worker_lost
+    from .studies.runner import make_settings, worker_lost
 
-    out, preset, engine, address = (given.pop(name, None) for name in ("out", "preset", "engine", "address"))
+    out, engine, address = (given.pop(name, None) for name in ("out", "engine", "address"))
+    preset = given.pop("preset", None) if study.presets else None
+    only_shown = study.preview is not None and given.pop(study.preview[0], False)
     settings = make_settings(study, given, preset)
-    folder = out or (study.out(settings) if study.out else Path("out") / study.name)
-    result = run_study(study, settings, folder, Engine(engine or "here", address, worker_lost), progress)
-    for part in result.table():
+    folder = out or api.default_folder(study, settings)
+    if study.preview is not None and only_shown:
+        _show(study.preview[2](settings, folder))
+        return
+    result = api.run_with_page(study, settings, folder, Engine(engine or "here", address, worker_lost))
+    _show(result.table())
+    if claims := result.claims():
+        _show([claims_table(claims)])
+    pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
+    pages += ["index.html"] if study.page is not None else []
+    typer.echo("\n".join(f"look at {result.folder / name}" for name in pages))
+    if why := study.failed(result.run):
+        _leave(why, 1)
+
+
+def _show(parts: Iterable[Table | str]) -> None:
+    from .console import print_table
+
+    for part in parts:
         if isinstance(part, str):
             typer.echo(printable(part))
         else:
             print_table(part.columns, part.rows, part.title)
-    if claims := result.claims():
-        shown = claims_table(claims)
-        print_table(shown.columns, shown.rows, shown.title)
-    pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
-    typer.echo("\n".join(f"look at {result.folder / name}" for name in pages))
+
+
+@app.command(epilog="Example:  ropescope report results --out out/report.html")
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
+    out: Annotated[Path, typer.Option(help="The page: one HTML file.")] = Path("out/report.html"),
+    title: Annotated[str, typer.Option(help="Its title.")] = "ropescope report",
+) -> None:
+    """Write one page of any runs, with linked charts, to look at and to share. It needs no network."""
+    import time
+
+    from .api import page
+
+    started = time.perf_counter()
+    made = page(folders, out, title)
+    typer.echo(f"{made}: {made.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
 
 
 def _version(wanted: bool) -> bool:

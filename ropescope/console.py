@@ -42,8 +42,8 @@ def silent(items: Iterable[T], total: int, label: str) -> Iterable[T]:
     return items
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print rows of text under column titles; what is in them is never taken for markup."""
+def make_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", caption: str = "") -> Any:
+    """Rows of text under column titles, as rich shows them; what is in them is never taken for markup."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -51,12 +51,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     def plain(cell: str) -> Text:
         return Text(printable(cell))
 
-    table = Table(box=box.SIMPLE_HEAD, title=plain(title) if title else None, title_justify="left")
+    named = {"title": plain(title) if title else None, "caption": plain(caption) if caption else None}
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left", **named)
     for number, column in enumerate(columns):
         table.add_column(plain(column), justify="right" if number else "left")
     for row in rows:
         table.add_row(*map(plain, row))
-    print_renderable(table)
+    return table
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print rows of text under column titles."""
+    print_renderable(make_table(columns, rows, title))
 
 
 def print_renderable(shown: Any) -> None:

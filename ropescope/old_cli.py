@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -813,142 +811,6 @@ def conformance(
         [[str(row[key] if row[key] is not None else "") for key in shown] for row in rows],
     )
     typer.echo(", ".join(f"{number} {verdict}" for verdict, number in counts(rows)["verdicts"].items()))
-
-
-@app.command(epilog="Example:  ropescope report results --out out/report.html")
-def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
-    out: Annotated[Path, typer.Option(help="The page: one HTML file.")] = Path("out/report.html"),
-    title: Annotated[str, typer.Option(help="Its title.")] = "ropescope report",
-) -> None:
-    """One page of runs of any kind, with linked charts, which needs no network: to look at and to share."""
-    import time
-
-    from .report.page import write_page
-
-    started = time.perf_counter()
-    page = write_page(folders, out, title)
-    typer.echo(f"{page}: {page.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
-
-
-@app.command(epilog="Example:  ropescope reproduce --preset quick --out out/reproduce")
-def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for the page and the run folders of all steps.")] = Path("out/reproduce"),
-    preset: Annotated[str, typer.Option(help="quick (minutes) or paper (hours: the recorded settings).")] = "quick",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Language model: folder, GGUF file or hub id.  [default: smollm2-135m in $ROPESCOPE_WEIGHTS or weights]"
-        ),
-    ] = None,
-    chat: Annotated[
-        str | None, typer.Option(help="Chat model to ask, too, as in ropescope llm; a provider's is paid for.")
-    ] = None,
-    only: Annotated[str | None, typer.Option(help="Steps to do, with commas between them; others stay as they are.")] = None,
-    skip: Annotated[str | None, typer.Option(help="Steps to leave as they are.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Steps side by side.  [default: one for each core]")] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the steps, how far they are and what is left, and leave.")] = False,
-) -> None:
-    """Do everything of both papers, step by step, up to the page with the scoreboard. Run it again to go on."""
-    from . import runs
-    from .experiments import reproduce as experiment
-
-    jobs = (os.cpu_count() or 1) if jobs is None else jobs
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, not {jobs}")
-    models = experiment.models_at_hand(preset, model, chat)
-    plan = experiment.Plan(out, experiment.steps(preset, next(iter(models)), chat is not None), models)
-    left_out = experiment.not_asked_for(plan.steps, only, skip)
-    progress = experiment.look(plan, left_out)
-    if show:
-        _print(_overview(progress, jobs))
-        return
-    program = "from ropescope.experiments.reproduce import leave_with_parent; leave_with_parent()"
-    program += "; from ropescope.cli import main; main()"
-    _held.enter_context(runs.locked(out, patience=10.0))
-    command = (sys.executable, "-c", program)
-    try:
-        with closing(experiment.run(plan, command, jobs, left_out)) as work, _shown(jobs) as shown:
-            for progress in work:
-                shown(progress)
-    except KeyboardInterrupt:
-        typer.echo(f"ropescope: interrupted; give the same command again to go on in {out}", err=True)
-        raise typer.Exit(130) from None
-    _reproduce_end(plan, preset, progress)
-
-
-def _reproduce_end(plan: Any, preset: str, progress: Sequence[Any]) -> None:
-    from . import runs
-    from .experiments import reproduce as experiment
-    from .report.page import write_page
-    from .report.papers import paper_figures
-
-    config = {"preset": preset, "models": {name: model.made_of for name, model in plan.models.items() if not model.missing}}
-    # Without the hash of the page, as `ropescope report` may write it again.
-    runs.write_summary(plan.folder, "reproduce", config, {"steps": {row.step.name: experiment.said(row) for row in progress}})
-    _print(_overview(progress, 1))
-    failed = [row for row in progress if row.state == experiment.FAILED]
-    for row in failed:
-        typer.echo(f"ropescope: {row.step.name} failed: {row.why}", err=True)
-    if folders := [plan.folder / row.step.name for row in progress if row.state == experiment.DONE]:
-        paper_figures(folders, plan.folder / "figures")
-        write_page(folders, plan.folder / "index.html")
-        typer.echo(f"look at {plan.folder / 'index.html'}")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _overview(progress: Sequence[Any], jobs: int) -> Any:
-    """How far every step is, and what is left, as a table."""
-    from rich import box
-    from rich.table import Table
-
-    from .experiments import reproduce as experiment
-
-    table = Table("step", "what it does", "state", "took", "estimate", box=box.SIMPLE_HEAD)
-    for column in table.columns[-2:]:
-        column.justify = "right"
-    for row in progress:
-        state = f"{row.state}: {row.why}" if row.why else row.state
-        took = _duration(row.seconds) if row.seconds else ""
-        table.add_row(row.step.name, row.step.does, state, took, _duration(row.step.seconds))
-    done = sum(row.state == experiment.DONE for row in progress)
-    left = experiment.seconds_left(progress, jobs)
-    table.caption = f"{done} of {len(progress)} steps done" + (f", about {_duration(left)} left" if left else "")
-    return table
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
-@contextmanager
-def _shown(jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """A table that follows the steps on a terminal; in a pipe a line for each that begins or ends."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from .experiments.reproduce import BEGUN, RUNNING, TO_DO, seconds_left
-
-    terminal = Console(stderr=True)
-    if terminal.is_terminal:
-        with Live(console=terminal, refresh_per_second=4, transient=True) as live:
-            yield lambda progress: live.update(_overview(progress, jobs))
-        return
-    before: dict[str, str] = {}
-
-    def show(progress: Sequence[Any]) -> None:
-        for row in progress:
-            if row.state not in (TO_DO, BEGUN, before.get(row.step.name)):
-                took = f" ({_duration(row.seconds)})" if row.seconds and row.state != RUNNING else ""
-                left = f", about {_duration(seconds_left(progress, jobs))} left in all" if row.state == RUNNING else ""
-                typer.echo(f"{row.step.name}: {row.state}{took}{': ' + row.why if row.why else ''}{left}")
-            before[row.step.name] = row.state
-        sys.stdout.flush()
-
-    yield show
 
 
 @app.command(epilog="Example:  ropescope llm --model openai/gpt-5.4 --samples 20 --out out/gpt-5.4 --yes")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ropescope.experiments import reproduce
-from ropescope.experiments.reproduce import (
+from ropescope.studies import study_named
+from ropescope.studies.reproduce import state
+from ropescope.studies.reproduce.state import (
     BEGUN,
     CHANGED,
     DONE,
@@ -23,15 +24,15 @@ from ropescope.experiments.reproduce import (
     Model,
     Plan,
     Progress,
-    Step,
     look,
     models_at_hand,
     not_asked_for,
     seconds_left,
-    steps,
 )
+from ropescope.studies.reproduce.steps import CHAT, MODEL, OTHERS, Of, Step, steps
+from ropescope.studies.runner import make_settings
 
-CHANGES = [
+TINY = (
     'task_sizes={"targets":3,"stops":3,"hops":2}',
     "samples=[300,60,60]",
     "layers=2",
@@ -42,33 +43,37 @@ CHANGES = [
     "checkpoint_every=10",
     "probe=20",
     "batch=8",
-]
-TINY = tuple(part for change in CHANGES for part in ("--set", change))
-NUMBER = Step("number-0", "a small model learns", ("train", "number", "--resume", *TINY), 4)
-LETTER = Step("letter-0", "another one", ("train", "letter", "--resume", *TINY), 4)
-DYNAMICS = Step("dynamics", "what they learned when", ("dynamics", "@number-0", "@letter-0"), 6)
-LONGER = Step(
-    "generalise-number", "longer inputs", ("generalise", "number", "--lengths", "17,20", "--samples", "4", "--seeds", "1"), 5
 )
-BROKEN = Step("broken", "cannot be done", ("evaluate", "word"), 3)
-AFTER = Step("after", "needs what cannot be done", ("dynamics", "@broken"), 3)
+
+
+def training(task: str) -> Step:
+    settings = {"task": task, "resume": True, "changes": TINY}
+    return Step(f"{task}-0", "a small model learns", "train", 4, settings)
+
+
+NUMBER, LETTER = training("number"), training("letter")
+DYNAMICS = Step("dynamics", "what they learned when", "dynamics", 6, {"sources": (Of("number-0"), Of("letter-0"))})
+SHORT = {"task": "number", "lengths": (17, 20), "samples": 4, "seeds": 1}
+LONGER = Step("generalise-number", "longer inputs", "generalise", 5, SHORT)
+BROKEN = Step("broken", "cannot be done", "evaluate", 3, {"task": "word"})
+AFTER = Step("after", "needs what cannot be done", "dynamics", 3, {"sources": (Of("broken"),)})
 SMALL = (NUMBER, LETTER, DYNAMICS, LONGER)
 
 COMMAND = """
-import json, sys
-from pathlib import Path
-from ropescope.experiments import reproduce
-rows = json.loads(sys.argv.pop(1))
-small = tuple(reproduce.Step(name, does, tuple(given), seconds) for name, does, given, seconds in rows)
-reproduce.steps = lambda preset, model, chat: small
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import test_reproduce
+from ropescope.studies.reproduce import run
+chosen = tuple(getattr(test_reproduce, name) for name in sys.argv.pop(1).split(","))
+run.steps = lambda preset, model, chat: chosen
 from ropescope.cli import main
 main()
 """
 
 
 def start(folder: Path, chosen: tuple[Step, ...], *options: str, **more: object) -> subprocess.Popen:
-    rows = json.dumps([[step.name, step.does, step.arguments, step.seconds] for step in chosen])
-    arguments = [rows, "reproduce", "--out", str(folder), *options]
+    names = ",".join(name for step in chosen for name, value in globals().items() if value is step)
+    arguments = [str(Path(__file__).parent), names, "reproduce", "--out", str(folder), *options]
     return subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], text=True, **more)
 
 
@@ -103,8 +108,8 @@ def test_steps_are_done_in_order_and_end_in_a_page(undisturbed):
     assert f"look at {folder / 'index.html'}" in out
     assert (folder / "index.html").stat().st_size > 0
     for step in SMALL:
-        assert reproduce.whole(folder / step.name)
-        assert json.loads((folder / step.name / "summary.json").read_text())["command"] == step.arguments[0]
+        assert state.whole(folder / step.name)
+        assert json.loads((folder / step.name / "summary.json").read_text())["command"] == step.study
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["config"] == {"preset": "quick", "models": summary["config"]["models"]}
     told = summary["results"]["steps"]
@@ -183,7 +188,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == f"ropescope: interrupted; give the same command again to go on in {tmp_path}\n"
+    assert err == "ropescope: interrupted; files already written are whole: give the same command again to resume\n"
     assert not alive(tmp_path)
     row = look(Plan(tmp_path, SMALL, {}))[0]
     assert row.state == BEGUN
@@ -193,9 +198,10 @@ def test_interrupted_by_hand_it_says_how_to_go_on(tmp_path):
 def test_a_failed_step_stops_only_those_that_need_it(tmp_path):
     code, out, err = run(tmp_path, (BROKEN, AFTER, NUMBER), "--jobs", "1")
     assert code == 1
-    assert err == "ropescope: broken failed: task must be one of number, letter, not 'word'\n"
+    assert err.startswith("ropescope: broken failed: task must be one of number, letter, not 'word'\n")
+    assert err.splitlines()[-1] == f"ropescope: broken failed: what was printed is in {tmp_path / 'steps'}"
     assert "after: left out: needs broken, which is failed" in out
-    assert reproduce.whole(tmp_path / "number-0")
+    assert state.whole(tmp_path / "number-0")
     told = json.loads((tmp_path / "summary.json").read_text())["results"]["steps"]
     assert {name: row["state"] for name, row in told.items()} == {"broken": FAILED, "after": LEFT_OUT, "number-0": DONE}
     code, out, _ = run(tmp_path, (BROKEN, AFTER, NUMBER), "--only", "number-0")
@@ -218,7 +224,7 @@ def pretend(plan: Plan, step: Step, text: str = "") -> None:
     plan.note(step).parent.mkdir(exist_ok=True)
     (plan.folder / step.name).mkdir(exist_ok=True)
     (plan.folder / step.name / "rows.json").write_text(text)
-    write_summary(plan.folder / step.name, step.arguments[0], {}, {"text": text}, ["rows.json"])
+    write_summary(plan.folder / step.name, step.study, {}, {"text": text}, ["rows.json"])
     plan.note(step).write_text(json.dumps({**plan.asked(step), "seconds": 8.0}))
 
 
@@ -242,22 +248,22 @@ def test_what_is_made_from_something_new_is_made_anew(plan):
     pretend(plan, NUMBER, "trained again")
     assert states(plan) == [DONE, DONE, CHANGED, DONE]
     row = look(plan)[2]
-    reproduce._make_room(plan, row)
+    state.make_room(plan, row)
     assert not (plan.folder / "dynamics").exists()
     assert states(plan) == [DONE, DONE, BEGUN, DONE]
 
 
 def test_other_settings_and_strange_files_are_refused(plan):
     pretend(plan, LONGER)
-    other = Step(LONGER.name, LONGER.does, (*LONGER.arguments, "--seed", "2"), 5)
-    with pytest.raises(ValueError, match="generalise-number was made with other settings: choose another folder for --out"):
+    other = Step(LONGER.name, LONGER.does, LONGER.study, 5, {**SHORT, "seed": 2})
+    with pytest.raises(ValueError, match="generalise-number was made with other settings: choose another folder for out"):
         look(Plan(plan.folder, (other,), {}))
     (plan.folder / "number-0").mkdir()
     (plan.folder / "number-0" / "diary.txt").write_text("mine")
     row = look(plan)[0]
     assert row.state == TO_DO
     with pytest.raises(ValueError, match="number-0 holds files that come from elsewhere"):
-        reproduce._make_room(plan, row)
+        state.make_room(plan, row)
     assert (plan.folder / "number-0" / "diary.txt").read_text() == "mine"
 
 
@@ -268,7 +274,7 @@ def test_two_calls_do_not_share_a_folder(tmp_path):
         process = start(tmp_path, SMALL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert err == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder\n"
+    assert err == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder for out\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -280,7 +286,7 @@ def test_steps_of_a_model_that_is_not_at_hand_are_left_out(tmp_path, monkeypatch
     why = f"there is no model in {tmp_path / 'weights' / 'smollm2-135m'}"
     assert left_out == dict.fromkeys(("profile-smollm2-135m", "control-smollm2-135m", "bench-profile"), why)
     assert all(row.state == TO_DO for row in look(plan) if row.step.name not in left_out)
-    with pytest.raises(ValueError, match="--model nowhere is neither a folder nor a GGUF file nor a hub id"):
+    with pytest.raises(ValueError, match="model nowhere is neither a folder nor a GGUF file nor a hub id"):
         models_at_hand("quick", "nowhere")
     assert models_at_hand("quick", "someone/some-model") == {
         "some-model": Model("someone/some-model", {"id": "someone/some-model"})
@@ -293,9 +299,9 @@ def test_a_model_is_known_by_its_weights(tmp_path, monkeypatch):
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"weights")
     monkeypatch.setenv("ROPESCOPE_WEIGHTS", str(tmp_path / "weights"))
-    step = Step("profile", "reads a model", ("profile", "@smollm2-135m"), 1)
+    step = Step("profile", "reads a model", "profile", 1, {"model": Of("smollm2-135m")})
     plan = Plan(tmp_path / "out", (step,), models_at_hand("quick"))
-    assert plan.command(step) == ["profile", str(folder), "--out", str(tmp_path / "out" / "profile")]
+    assert plan.settings(step) == {"model": str(folder)}
     plan.folder.mkdir()
     pretend(plan, step)
     assert states(plan) == [DONE]
@@ -311,11 +317,11 @@ def test_a_model_is_known_by_its_weights(tmp_path, monkeypatch):
 
 
 def test_only_and_skip():
-    assert not_asked_for(SMALL, None, None) == []
-    assert not_asked_for(SMALL, "dynamics,letter-0", None) == ["number-0", "generalise-number"]
-    assert not_asked_for(SMALL, None, "dynamics") == ["dynamics"]
-    with pytest.raises(ValueError, match="--skip nothing is no step: there are number-0, letter-0"):
-        not_asked_for(SMALL, None, "nothing")
+    assert not_asked_for(SMALL, (), ()) == []
+    assert not_asked_for(SMALL, ("dynamics", "letter-0"), ()) == ["number-0", "generalise-number"]
+    assert not_asked_for(SMALL, (), ("dynamics",)) == ["dynamics"]
+    with pytest.raises(ValueError, match="skip: nothing is no step; there are number-0, letter-0"):
+        not_asked_for(SMALL, (), ("nothing",))
 
 
 def test_the_estimate_follows_the_pace():
@@ -331,22 +337,13 @@ def test_the_estimate_follows_the_pace():
 
 
 @pytest.mark.parametrize("preset", ["quick", "paper"])
-def test_every_step_of_the_presets_is_a_command_with_known_options(preset):
-    """As the command line sees them: parsed, but not run."""
-    import typer  # noqa: PLC0415
-
-    from ropescope import cli  # noqa: PLC0415
-
-    group = typer.main.get_command(cli.app)
+def test_every_step_is_a_study_with_settings_it_takes(preset):
     chosen = steps(preset, chat=True)
     assert len({step.name for step in chosen}) == len(chosen)
-    plan = Plan(
-        Path("out"), chosen, {name: Model(f"weights/{name}") for name in (reproduce.MODEL, *reproduce.OTHERS, reproduce.CHAT)}
-    )
+    plan = Plan(Path("out"), chosen, {name: Model(f"weights/{name}") for name in (MODEL, *OTHERS, CHAT)})
     before: set[str] = set()
     for step in chosen:
-        name, *arguments = plan.command(step)
-        group.commands[name].make_context(name, arguments, resilient_parsing=False)
+        assert make_settings(study_named(step.study), plan.settings(step), step.preset)
         assert all(need in plan.models or need in before for need in step.needs), step.name
         before.add(step.name)
 
@@ -355,18 +352,17 @@ RECORDED = {"control-smollm2-135m": "control-smollm2"}
 
 
 def test_preset_paper_asks_for_what_is_recorded():
-    """Each step of preset paper that is recorded has the settings of its summary, as its own command reads them."""
+    """Each step of preset paper that is recorded has the settings of its summary."""
     results = Path(__file__).parents[1] / "results"
     for step in steps("paper"):
         folder = results / RECORDED.get(step.name, step.name)
-        if step.arguments[0] == "evaluate":
+        if step.study == "evaluate":
             assert not folder.exists()  # of bundled models, whose runs are recorded with their accuracy
             continue
         config = json.loads((folder / "summary.json").read_text())["config"]
-        asked = dict(zip(step.arguments[1:], step.arguments[2:], strict=False))
-        for option, entry in (("--inputs", "inputs"), ("--draws", "draws"), ("--seed", "seed"), ("--count", "prompts")):
-            if option in asked:
-                assert str(config[entry]) == asked[option], (step.name, option)
-        if step.arguments[0] == "profile":
-            assert config["prompts"]["lengths"] == asked.get("--lengths", "equal")
+        for name, entry in (("inputs", "inputs"), ("draws", "draws"), ("seed", "seed"), ("count", "prompts")):
+            if name in step.settings:
+                assert config[entry] == step.settings[name], (step.name, name)
+        if step.study == "profile":
+            assert config["prompts"]["lengths"] == step.settings.get("lengths", "equal")
             assert (config["prompts"]["count"], config["prompts"]["pairs"]) == (50, 24)

@@ -14,7 +14,7 @@ from .study import Study
 if TYPE_CHECKING:
     from ..runs import Run
 
-FOLDERS = ("theory", "bench")
+FOLDERS = ("theory", "bench", "reproduce")
 """Folders of studies, in the order in which their runs appear on a page."""
 
 

@@ -1,10 +1,4 @@
-"""The one place that runs studies: it makes settings, locks and fills the run folder, and gives the result.
-
->>> import ropescope as rs
->>> result = rs.run("theory", inputs=100, longest=200, draws=20)
->>> result.summary["command"]
-'theory'
-"""
+"""The one place that runs studies: it makes settings, locks and fills the run folder, and gives the result."""
 
 from __future__ import annotations
 
@@ -18,65 +12,33 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .. import console
 from ..charts import write_chart
-from ..runs import Engine, Run, find_runs, locked, new_summary, read_run, write_summary, write_whole
-from . import study_named, study_of
+from ..runs import HERE, Engine
+from ..runs import Run, find_runs, locked, new_summary, read_run, write_summary, write_whole
 from .result import Result
 from .study import Outcome, Settings, Study, Work
-
-
-def run(
-    study: str,
-    *,
-    preset: str | None = None,
-    out: str | Path | None = None,
-    engine: str = "here",
-    address: str | None = None,
-    progress: bool = True,
-    **settings: Any,
-) -> Result:
-    """The result of a study, which the shell runs by the same name: `ropescope STUDY`.
-
-    study     its name: see `ropescope.studies.studies()`
-    preset    a named set of settings, where the study has some
-    out       the run folder; without it files go to a temporary folder, which lasts as long as the result
-    engine    here or ray, where the study can run on a cluster
-    address   of the Ray cluster
-    progress  show progress bars on a terminal
-    settings  the study's own; each has a default unless its help says otherwise
-
-    Raises ValueError in one sentence if a setting is not allowed or the folder holds something else.
-    """
-    chosen = study_named(study)
-    asked = make_settings(chosen, settings, preset)
-    show = console.progress if progress else console.silent
-    return run_study(chosen, asked, None if out is None else Path(out), Engine(engine, address, worker_lost), show)
 
 
 def run_study(
     study: Study,
     settings: Settings,
     out: Path | None,
-    engine: Engine,
+    engine: Engine = HERE,
     progress: Callable[..., Any] = console.progress,
-    on_locked: Callable[[], None] = lambda: None,
+    patience: float = 0.0,
 ) -> Result:
-    """Run a study with checked settings. The folder is locked until everything is written; a killed run can be resumed."""
+    """Run a study with checked settings. The folder is locked until everything is written; a killed run can be resumed.
+
+    Without `out` files go to a temporary folder. For `patience` seconds, wait for another process that holds the folder.
+    """
     if study.run is None:
         raise ValueError(f"{study.name} is not a study that can be run")
     with ExitStack() as held:
         temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
         folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
-        held.enter_context(locked(folder))
-        on_locked()
+        held.enter_context(locked(folder, patience))
         outcome = study.run(settings, Work(folder, engine, progress, console.tell))
         run = _write(study, folder, outcome, pictures=out is not None)
         return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
-
-
-def open_run(folder: str | Path) -> Result:
-    """The result in a run folder that a command, `ropescope.run` or a watcher has written."""
-    run = read_run(Path(folder))
-    return Result(study_of(run), run)
 
 
 def _write(study: Study, folder: Path, outcome: Outcome, pictures: bool) -> Run:
@@ -104,11 +66,13 @@ def make_settings(study: Study, given: Mapping[str, Any], preset: str | None = N
     """The settings of a study: its defaults, changed by a preset, changed by what is given; checked."""
     if study.settings is None:
         raise ValueError(f"{study.name} is not a study that can be run")
+    names = {entry.name: entry for entry in fields(study.settings)}
+    if preset is not None and "preset" in names:  # presets of its own
+        given, preset = {**given, "preset": preset}, None
     if preset is not None and preset not in study.presets:
         known = f"one of {', '.join(study.presets)}" if study.presets else "left out, as this study has none"
         raise ValueError(f"preset must be {known}, not {preset!r}")
     types_of = get_type_hints(study.settings)
-    names = {entry.name: entry for entry in fields(study.settings)}
     if unknown := sorted(set(given) - set(names)):
         raise ValueError(f"{study.name} has no setting {unknown[0]!r}: it has {', '.join(names)}")
     chosen = dict(study.presets.get(preset or next(iter(study.presets), ""), {}))

@@ -162,6 +162,9 @@ class Study:
     dataset   the run's numbers as a labelled dataset
     heads     heads that can be chosen on the page
     evidence  the runs by which the study's claims are judged for this run, out of all that are given
+    failed    one sentence if the run counts as a failure, so that the command ends with code 1
+    page      run folders that a page of this run shows; with it the page is written to `index.html` in the run folder
+    preview   flag and help of an option that shows something and runs nothing, and the function of settings and folder
     """
 
     name: str
@@ -180,3 +183,6 @@ class Study:
     dataset: Callable[[Run], xr.Dataset] | None = None
     heads: Callable[[Run], HeadChoice | None] = lambda _: None
     evidence: Callable[[Run, Sequence[Run]], list[Run]] = _alone
+    failed: Callable[[Run], str] = lambda _: ""
+    page: Callable[[Run], list[Path]] | None = None
+    preview: tuple[str, str, Callable[[Settings, Path], list[Table | str]]] | None = None

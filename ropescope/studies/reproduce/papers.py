@@ -14,11 +14,11 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from ..charts import Chart
-from ..runs import Run, find_runs, read_profile, write_whole
-from ..studies.claims import NotRunError, Runs, Trained
-from ..studies.theory import figures as theory
-from . import canonical, dynamics, generalise, llm, mechanisms, profile
+from ...charts import Chart
+from ...report import canonical, dynamics, generalise, llm, mechanisms, profile
+from ...runs import Run, find_runs, read_profile, write_whole
+from ..claims import NotRunError, Runs, Trained
+from ..theory import figures as theory
 
 TASKS = ("number", "letter")
 
