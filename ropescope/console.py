@@ -51,8 +51,8 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
     def plain(cell: str) -> Text:
         return Text(printable(cell))
 
-    named = {"title": plain(title) if title else None, "caption": plain(caption) if caption else None}
-    table = Table(box=box.SIMPLE_HEAD, title_justify="left", **named)
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
+    table.title, table.caption = plain(title) if title else None, plain(caption) if caption else None
     for number, column in enumerate(columns):
         table.add_column(plain(column), justify="right" if number else "left")
     for row in rows:

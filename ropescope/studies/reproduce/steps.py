@@ -56,9 +56,9 @@ class Step:
 
 
 def _plain(value: Any) -> Any:
-    return (
-        [_plain(each) for each in value] if isinstance(value, tuple) else f"@{value.name}" if isinstance(value, Of) else value
-    )
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return f"@{value.name}" if isinstance(value, Of) else value
 
 
 def steps(preset: str, model: str = MODEL, chat: bool = False) -> tuple[Step, ...]:
