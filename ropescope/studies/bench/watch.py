@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +31,13 @@ def bench_watch(loaded: Loaded, steps: int, rounds: int, seed: int = 0) -> Itera
     Gives something after each of its `rounds` and `BLOCKS`; the last of it is the result.
 
     look_share      median look over the default interval of median steps, both timed in turn
-    measured_share  blocks of steps with one look in each against blocks without, in turn, reckoned to the default interval
+    measured_share  blocks of steps with one look in each against blocks without, in turn, scaled to the default interval
     """
     if rounds < 1:
-        raise ValueError(f"--rounds must be at least 1, not {rounds}")
+        raise ValueError(f"rounds must be at least 1, not {rounds}")
     model = loaded.model.train()
     prompts = binding_prompts(loaded.tokenizer, PROMPTS, PAIRS, seed)
-    batches = _batches(loaded.tokenizer, max(steps, 8))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    made = 0
-
-    def step() -> float:
-        nonlocal made
-        started = time.perf_counter()
-        ids = batches[made % len(batches)]
-        made += 1
-        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
-        loss.item()  # waits until it is done
-        return time.perf_counter() - started
-
+    step, numbers = _stepper(model, _batches(loaded.tokenizer, max(steps, 8))), count()
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         watcher = HeadWatcher(model, prompts, Path(folder) / "watch", every=1, log=lambda numbers, at: None)
@@ -59,7 +45,7 @@ def bench_watch(loaded: Loaded, steps: int, rounds: int, seed: int = 0) -> Itera
 
         def look() -> float:
             started = time.perf_counter()
-            watcher.look(made)
+            watcher.look(next(numbers))
             return time.perf_counter() - started
 
         step(), look()  # the first of each takes longer: nothing is in its place yet
@@ -94,6 +80,23 @@ def bench_watch(loaded: Loaded, steps: int, rounds: int, seed: int = 0) -> Itera
         "with_over_without_in_blocks": ratio,
         "measured_share": (ratio - 1) * steps / EVERY,
     }
+
+
+def _stepper(model: Any, batches: list[torch.Tensor]) -> Callable[[], float]:
+    """A function that makes one training step and gives the seconds it took."""
+    optimiser, left = torch.optim.AdamW(model.parameters(), lr=1e-5), cycle(batches)
+
+    def step() -> float:
+        started = time.perf_counter()
+        ids = next(left)
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        loss.item()  # waits until it is done
+        return time.perf_counter() - started
+
+    return step
 
 
 def _batches(tokenizer: Any, count: int) -> list[torch.Tensor]:
