@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from . import console
-from .runs import Engine
 from .report import page as pages
-from .runs import find_runs, read_run
+from .runs import Engine, find_runs, read_run
 from .studies import study_named, study_of
 from .studies.claims import Claim, judge
 from .studies.result import Result, Tables

@@ -12,8 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .. import console
 from ..charts import write_chart
-from ..runs import HERE, Engine
-from ..runs import Run, find_runs, locked, new_summary, read_run, write_summary, write_whole
+from ..runs import HERE, Engine, Run, find_runs, locked, new_summary, read_run, write_summary, write_whole
 from .result import Result
 from .study import Outcome, Settings, Study, Work
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...tasks.registry import task_names
+from ...tasks.chat import TASKS
 from . import PRESETS
 
 MODEL = "smollm2-135m"
@@ -97,14 +97,14 @@ def _trained(seeds: int, preset: str, seconds: float) -> list[Step]:
             {"task": task, "seed": seed, "resume": True, "preset": preset},
         )
         for seed in range(seeds)
-        for task in task_names()
+        for task in TASKS
     ]
     folders = tuple(Of(run.name) for run in runs)
     return [*runs, Step("dynamics", WHAT["dynamics"], "dynamics", 10 * seeds, {"sources": folders})]
 
 
 def _each_task(study: str, seconds: float, field_name: str = "task", **settings: Any) -> list[Step]:
-    return [Step(f"{study}-{task}", WHAT[study], study, seconds, {field_name: task, **settings}) for task in task_names()]
+    return [Step(f"{study}-{task}", WHAT[study], study, seconds, {field_name: task, **settings}) for task in TASKS]
 
 
 def _quick(model: Of, chat: bool) -> list[Step]:
