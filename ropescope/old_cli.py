@@ -487,7 +487,9 @@ def generalise(
 def _task_names(task: str, model: Path | None) -> list[str]:
     if task == "all" and model is not None:
         raise ValueError("--model needs the task it was trained on: say which, number or letter")
-    return ["number", "letter"] if task == "all" else [task]
+    from .tasks import task_names
+
+    return list(task_names()) if task == "all" else [task]
 
 
 def _run_seed(seed: int | None, task: str, model: Path | None) -> int:
@@ -597,7 +599,7 @@ def profile(
     loaded = load_model(model, dtype, trust_remote_code)
     source = None if engine == "here" else source_of(loaded.model, model, dtype, trust_remote_code)
     options: dict[str, Any] = {"lengths": lengths, "hops": hops, "blocks": blocks, "chat": chat, "seed": seed}
-    asked, about = makers.asked_for(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
+    asked, about = makers.choose_prompts(loaded.tokenizer, prompts, count=count, pairs=pairs, **options)
     makers.check_fits(asked, loaded.context, loaded.vocabulary)
     door = Adapter(loaded.model)
     name = Path(model).stem if Path(model).is_file() else Path(model).name
@@ -611,7 +613,7 @@ def profile(
     )
     work = experiment.kept(source or door, asked, settings, config, folder, where)
     rows = list(_progress(work, len(asked), "prompts"))
-    said = makers.said(about)
+    said = makers.describe(about)
     scores = experiment.dataset(rows, {"model": loaded.about["source"], "precision": dtype, "prompts": said, "seed": seed})
     results = statistics(scores)
     closer = experiment.closer(door, asked[0], experiment.examples(scores), tau)
@@ -624,10 +626,10 @@ def profile(
     data = ["profile.nc", "closer.json"]
     short, its = asked, about
     if prompts == "binding":
-        short, its = makers.asked_for(loaded.tokenizer, prompts, count=1, pairs=min(pairs, player.PAIRS), **options)
+        short, its = makers.choose_prompts(loaded.tokenizer, prompts, count=1, pairs=min(pairs, player.PAIRS), **options)
     shortest = min(short, key=len)
     if len(shortest) <= player.LONGEST:
-        origin = loaded.about | {"model": loaded.about["source"], "prompts": makers.said(its | {"count": 1})}
+        origin = loaded.about | {"model": loaded.about["source"], "prompts": makers.describe(its | {"count": 1})}
         subject = player.subject(door, shortest, f"{its['kind']} prompt", origin, tau)
         runs.write_whole(folder / "playground.json", json.dumps(player.playground(subject)) + "\n")
         data.append("playground.json")

@@ -495,7 +495,7 @@ def gguf_file(tmp_path_factory) -> Path:
 def test_the_gguf_file_itself_is_opened(tmp_path, gguf_file):
     code, said = profile(gguf_file, tmp_path)
     assert code == 2
-    assert "has no tokenizer beside it" in said
+    assert "comes without a tokenizer" in said
 
 
 @at_most(50)

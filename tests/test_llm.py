@@ -26,7 +26,7 @@ from ropescope.models.chat import LocalChat
 from ropescope.models.load import load_model
 from ropescope.models.remote import RemoteChat, Said, redacted, shown_url
 from ropescope.report import llm as figures
-from ropescope.tasks import chat
+from ropescope.tasks import chat, task_names
 
 pytestmark = [  # of Inspect AI's making
     pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated"),
@@ -55,7 +55,7 @@ def solved(task: str, text: str) -> str:
     return only
 
 
-@pytest.mark.parametrize("task", chat.TASKS)
+@pytest.mark.parametrize("task", task_names())
 def test_questions_have_the_answers_they_claim(task):
     for length in chat.LENGTHS:
         asked = chat.questions(task, length, run=1, samples=12)
@@ -68,7 +68,7 @@ def test_questions_have_the_answers_they_claim(task):
     assert not {q.text for q in chat.questions(task, 32, 1, 8)} & {q.text for q in chat.questions(task, 32, 2, 8)}
 
 
-@pytest.mark.parametrize("task", chat.TASKS)
+@pytest.mark.parametrize("task", task_names())
 def test_worked_examples_are_right_and_the_same_for_all(task):
     begin = chat.preamble(task)
     examples = re.findall(r"List: .*\nAnswer: \S+", begin)
@@ -80,7 +80,7 @@ def test_worked_examples_are_right_and_the_same_for_all(task):
     assert "Output only the" in begin
 
 
-@pytest.mark.parametrize("task", chat.TASKS)
+@pytest.mark.parametrize("task", task_names())
 @pytest.mark.parametrize("hops", [2, 4])
 def test_multi_hop_questions_can_be_solved(task, hops):
     game = chat.game(task, 12, hops)
@@ -278,7 +278,7 @@ def test_the_estimate(tmp_path):
     assert cost["cost_at_most"] == pytest.approx((cost["tokens_in"] * 2 + 64 * 10) / 1e6)
     tokenizer = load_tokenizer("smollm2-135m")
     for length in (12, 300):
-        for task in chat.TASKS:
+        for task in task_names():
             text = chat.questions(task, length, 1, 1)[0].text
             assert experiment.reckoned_tokens(text) == pytest.approx(len(tokenizer(text)["input_ids"]) + 20, rel=0.15)
     for prices in ((1.0, None), (-1.0, 1.0), (float("nan"), 1.0)):
@@ -569,7 +569,7 @@ def test_questions_together_are_answered_as_alone(name):
     """With what they share read once, and many at once, against the model's own `generate` on each."""
     loaded = load_model(str(real.folder(name)))
     local = LocalChat(loaded)
-    asked = [q.text for task in chat.TASKS for q in chat.questions(task, 12, 1, 3)]
+    asked = [q.text for task in task_names() for q in chat.questions(task, 12, 1, 3)]
     together = {said.question: said for said in local.answers(asked[:3], 4)}
     together |= {said.question + 3: said for said in local.answers(asked[3:], 4)}
     import torch  # noqa: PLC0415
@@ -643,7 +643,7 @@ def test_the_figure_shows_what_was_measured_beside_paper_b(tmp_path):
     settings = Settings(lengths=(12, 16, 100), runs=2, samples=2)
     found = measured(settings, Oracle(lambda number, _: number % 3 == 0), tmp_path)
     drawn = json.dumps(figures.accuracy_figure(found["accuracy"], "<b>oracle</b>", "about").to_dict())
-    for task in chat.TASKS:
+    for task in task_names():
         for length, cell in found["accuracy"][task].items():
             assert f'"length": {length}, "model": "<b>oracle</b>", "mean": {cell["mean"]}' in drawn
     for model, tasks in experiment.PAPER.items():

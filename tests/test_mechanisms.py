@@ -12,8 +12,8 @@ from ropescope.measures.planes import mean_plane, plane_use, planes_in_use
 from ropescope.models.gptj import GPTJ, GPTJConfig
 from ropescope.models.opened import run
 from ropescope.rope import Rope
-from ropescope.tasks import LetterTask, MultihopTask, NumberTask
-from ropescope.tasks.functions import hop, ideal_layers, reflexive
+from ropescope.tasks import LetterTask, NumberTask
+from ropescope.tasks.functions import ideal_layers, reflexive
 from ropescope.training.trainer import evaluate
 
 TASKS = {"number": NumberTask(), "letter": LetterTask()}
@@ -40,12 +40,6 @@ def test_reflexive_changes_nothing():
     does = reflexive(tokens)
     assert (does.holds == tokens).all()
     assert (does.looks_at == np.arange(17)).all()
-
-
-def test_a_task_without_an_ideal_hop_is_refused():
-    other = type("Other", (MultihopTask,), dict.fromkeys(MultihopTask.__abstractmethods__))()
-    with pytest.raises(ValueError, match="has no ideal hop"):
-        hop(other, NumberTask().sample(1, seed=0).tokens)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -97,7 +91,7 @@ def test_changes_of_attention():
     """No change is the model itself; a layer that attends to nothing adds nothing; the ideal keeps the model's answers."""
     model, task = bundled("number"), NumberTask()
     samples = task.sample(64, seed=3)
-    looks_at = hop(task, samples.tokens).looks_at
+    looks_at = task.ideal_hop(samples.tokens).looks_at
 
     def accuracy(change):
         return experiment.accuracy_with(model, samples, looks_at, change)

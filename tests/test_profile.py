@@ -251,7 +251,7 @@ class TestBadInput:
         folder = str(bundled_folder("number"))
         assert rs.load_model(folder).tokenizer is None
         for prompts in ("binding", "number", str(tmp_path / "text.txt")):
-            with pytest.raises(ValueError, match="has no tokenizer beside it"):
+            with pytest.raises(ValueError, match="comes without a tokenizer"):
                 cli.app(["profile", folder, "--prompts", prompts, "--out", str(tmp_path / "out")], standalone_mode=False)
 
     def test_folder_without_a_model(self, tmp_path):

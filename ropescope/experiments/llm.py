@@ -22,7 +22,8 @@ import numpy as np
 
 from ..models.remote import Said
 from ..runs import locked, read_run, write_whole
-from ..tasks.chat import LENGTHS, RUNS, TASKS, Question, is_right, is_single, preamble, questions
+from ..tasks import task_class, task_names
+from ..tasks.chat import LENGTHS, RUNS, Question, is_right, is_single, preamble, questions
 from ..tasks.multihop import require_at_least
 
 PAPER_LENGTHS = (12, 16, 24, 32, 48, 64, 80, 100, 200, 300)
@@ -53,7 +54,7 @@ LEAST_SINGLE = 0.95
 class Settings:
     """The grid: tasks x lengths of the target window x runs x samples. Runs are numbered from `seed`, which is their seed."""
 
-    tasks: tuple[str, ...] = TASKS
+    tasks: tuple[str, ...] = task_names()
     lengths: tuple[int, ...] = LENGTHS
     runs: int = RUNS
     samples: int = 20
@@ -63,8 +64,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for task in self.tasks:
-            if task not in TASKS:
-                raise ValueError(f"task must be one of {', '.join(TASKS)}, not {task!r}")
+            task_class(task)
         if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
             raise ValueError("lengths must grow, and there must be one at least")
         for name, least in (("runs", 1), ("samples", 1), ("hops", 1), ("max_tokens", 1), ("seed", 1)):
@@ -214,7 +214,7 @@ def text_hash(text: str) -> str:
 
 def shared_config(model: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """What answers of one folder must have in common. Tasks, lengths and runs may be added to later."""
-    wording = {task: text_hash(preamble(task, settings.hops)) for task in TASKS}
+    wording = {task: text_hash(preamble(task, settings.hops)) for task in task_names()}
     same = {key: getattr(settings, key) for key in ("samples", "hops", "max_tokens", "seed")}
     return {"model": dict(model), **same, "wording": wording}
 

@@ -33,8 +33,8 @@ from ..measures.planes import mean_plane, plane_use, planes_in_use
 from ..models.gptj import GPTJ
 from ..models.opened import OnWeights, read_out, run
 from ..runs import plain
-from ..tasks import LetterTask, MultihopTask, NumberTask, Samples
-from ..tasks.functions import hop, ideal_layers
+from ..tasks import MultihopTask, NumberTask, Samples
+from ..tasks.functions import ideal_layers
 from ..theory import packing_bound
 from ..training.trainer import probe_of
 from ..training.watcher import Watcher
@@ -269,12 +269,9 @@ def plane_points(
     rows = []
     for row, (tokens, path) in enumerate(zip(samples.tokens, samples.path, strict=True)):
         names = task.decode(tokens)
-        for position, name in enumerate(names):
-            kind = name[0] if isinstance(task, LetterTask) else "letter" if position < task.targets else "integer"
-            rows.append(_point("key", kind, keys[row, position]))
-        for position in path[: samples.hops[row]]:
-            name = names[position]
-            rows.append(_point("query", name[1] if isinstance(task, LetterTask) else name, queries[row, position]))
+        rows += [_point("key", task.key_feature(name), keys[row, at]) for at, name in enumerate(names)]
+        nodes = path[: samples.hops[row]]
+        rows += [_point("query", task.query_feature(names[at]), queries[row, at]) for at in nodes]
     return rows
 
 
@@ -378,7 +375,7 @@ def mechanisms(model: GPTJ, task: MultihopTask, samples: Samples, changed: int) 
     if kinds["positional"] and isinstance(task, NumberTask):
         yield "place_gaps", place_gaps(model, task, few, kinds["positional"])
     tried = probe_of(samples, changed)
-    looks_at = hop(task, tried.tokens).looks_at
+    looks_at = task.ideal_hop(tried.tokens).looks_at
     for name, change in interventions(model.config.layers, **kinds).items():
         yield f"change {name}", accuracy_with(model, tried, looks_at, change)
     longest = samples[np.flatnonzero(samples.hops == samples.hops.max())[:1]]

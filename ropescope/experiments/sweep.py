@@ -19,7 +19,7 @@ from ..models.adapter import Adapter
 from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
 from ..models.load import Loaded, load_model
 from ..runs import HERE, Engine, HistoryFolder, cached_units
-from ..tasks.prompts import Prompt, asked_for, check_fits
+from ..tasks.prompts import Prompt, check_fits, choose_prompts
 from ..training.watcher import watched
 from .profile import Settings, measure
 
@@ -52,7 +52,7 @@ class Asked:
     def make_prompts(self, loaded: Loaded) -> tuple[list[Prompt], dict[str, Any]]:
         """Prompts for a model, and what they are."""
         names = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed")
-        prompts, about = asked_for(loaded.tokenizer, self.prompts, **{name: getattr(self, name) for name in names})
+        prompts, about = choose_prompts(loaded.tokenizer, self.prompts, **{name: getattr(self, name) for name in names})
         check_fits(prompts, loaded.context, loaded.vocabulary)
         return prompts, about
 

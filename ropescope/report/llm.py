@@ -11,8 +11,9 @@ import altair as alt
 from ..charts import COLOURS, Chart, Figure, write_chart
 from ..experiments.llm import LEAST_RIGHT, PAPER, PAPER_LENGTHS, SCREENED
 from ..runs import Run
+from ..tasks import TASKS
 
-TASK_COLOURS = {"number": COLOURS["positional"], "letter": COLOURS["symbolic"]}
+TASK_COLOURS = {name: COLOURS[task.mechanism] for name, task in TASKS.items()}
 PAPER_LOOKS = {
     "GPT 5.4": ("#009E73", [6, 3]),
     "GPT 5.5": ("#CC79A7", [2, 3]),

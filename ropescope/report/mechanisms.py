@@ -11,9 +11,9 @@ import altair as alt
 
 from ..charts import COLOURS, Chart, Figure, Inline, write_chart
 from ..runs import Run
+from ..tasks import TASKS
 
 Results = Mapping[str, Any]
-HOP_NAME = {"number": "Index", "letter": "Retrieval"}
 TABLE_1 = {
     "number": [1, 2, 2, 2, 10, 37, 38, 38, 38, 38, 38, 38],
     "letter": [18, 32, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40],
@@ -74,9 +74,9 @@ def _layer(field: str = "layer:N", total: int = 12, title: str = "layer") -> alt
 
 def functions_chart(task: str, results: Results) -> Chart:
     """Per layer, the shares of path nodes at which its head does what."""
-    flow, hop = results["flow"], HOP_NAME[task]
+    flow, hop = results["flow"], TASKS[task].hop_name
     names = [f"{hop}, delivers the answer", f"{hop}, nothing there yet", "Reflexive", "other"]
-    colour = COLOURS["positional" if task == "number" else "symbolic"]
+    colour = COLOURS[TASKS[task].mechanism]
     values = []
     for layer, delivered in enumerate(flow["delivered"]):
         shares = (delivered, flow["hop"][layer] - delivered, flow["reflexive"][layer], flow["other"][layer])
@@ -134,7 +134,7 @@ def holds_chart(results: Results) -> Chart:
 
 def changes_chart(task: str, results: Results) -> Chart:
     """Accuracy per hop count when a layer is changed, alone and in groups."""
-    kinds = {"out": "attends to nothing", "reflexive": "attends to itself", "hop": f"ideal {HOP_NAME[task]}"}
+    kinds = {"out": "attends to nothing", "reflexive": "attends to itself", "hop": f"ideal {TASKS[task].hop_name}"}
     layers = len(results["flow"]["hop"])
     every = [f"L{n}" for n in range(layers)]
     charts = [
@@ -317,7 +317,7 @@ def example_chart(task: str, found: Results) -> Chart:
         )
         lines = (
             alt.Chart(Inline(values=edges))
-            .mark_rule(color=COLOURS["positional" if task == "number" else "symbolic"])
+            .mark_rule(color=COLOURS[TASKS[task].mechanism])
             .encode(
                 x=alt.X("x:Q", axis=named, scale=across),
                 y=alt.Y("y:Q", axis=up, scale=layered),

@@ -13,8 +13,10 @@ from .letter import LetterTask
 from .multihop import MultihopTask, Samples, Solution, split
 from .number import NumberTask
 from .prompts import Prompt, binding_prompts, check_fits, task_prompts, text_prompts
+from .registry import TASKS, task_class, task_names
 
 __all__ = [
+    "TASKS",
     "CanonicalTask",
     "IndexTask",
     "LetterTask",
@@ -29,6 +31,8 @@ __all__ = [
     "binding_prompts",
     "check_fits",
     "split",
+    "task_class",
+    "task_names",
     "task_prompts",
     "text_prompts",
 ]

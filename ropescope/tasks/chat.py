@@ -13,12 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from .letter import LetterTask
 from .multihop import MultihopTask, require_at_least
-from .number import NumberTask
-from .prompts import RULES
+from .registry import task_class
 
-TASKS = ("number", "letter")
 LENGTHS = (12, 16, 24, 32, 48, 64, 80, 100, 150, 200, 300)
 """Sizes of the target window in paper B."""
 RUNS = 5
@@ -28,14 +25,6 @@ EXAMPLE_LENGTH = 6
 EXAMPLE_SEED = 0
 """Runs are numbered from 1 and their number is the seed, so no example comes from a run's draws."""
 STOPS = 8
-
-ONE_HOP = {
-    "number": "A list of letters ends with a number n. The answer is the letter n places to the left of the number: "
-    "1 means the letter right before the number, 2 the one before that, and so on.",
-    "letter": "A list of letter-digit pairs ends with a pair of two letters. The answer is the only earlier pair that "
-    "begins with the second letter of the last pair.",
-}
-TOKEN = {"number": "letter", "letter": "pair"}
 
 
 @dataclass(frozen=True)
@@ -80,19 +69,16 @@ def game(task: str, length: int, hops: int = 1) -> MultihopTask:
     require_at_least("length", length, 2)
     require_at_least("hops", hops, 1)
     stops = STOPS if hops > 1 else 0
-    if task == "number":
-        return NumberTask(targets=length, stops=stops, hops=hops, letters=26, integers=length + stops)
-    if task == "letter":
-        return LetterTask(targets=length, stops=stops, hops=hops, alphabet=26)
-    raise ValueError(f"task must be 'number' or 'letter', not {task!r}")
+    return task_class(task).for_chat(length, stops, hops)
 
 
 def preamble(task: str, hops: int = 1) -> str:
     """What stands before the sequence, the same for all questions of a task: the rule and worked examples."""
-    rule = ONE_HOP[task] if hops == 1 else RULES[task]
+    wording = task_class(task).wording
+    rule = wording.one_hop if hops == 1 else wording.rule
     shown = [f"{_asked(items)} {answer}" for items, answer in _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)]
     # Without these words between examples and question, small models answer the first example once more.
-    turn = f"Now your turn. Output only the {TOKEN[task]}, nothing else."
+    turn = f"Now your turn. Output only the {wording.answer}, nothing else."
     return "\n\n".join((rule, *shown, turn, ""))
 
 

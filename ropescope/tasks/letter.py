@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from .multihop import MultihopTask, Paths, PerRow, Samples, Tokens, require_at_least
+from .multihop import Hop, MultihopTask, Paths, PerRow, Samples, Tokens, Wording, require_at_least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,17 @@ class LetterTask(MultihopTask):
     4           3  2     1  0
     answer c2 in 4 hops: ig → gd → de → ec → c2
     """
+
+    name = "letter"
+    mechanism = "symbolic"
+    hop_name = "Retrieval"
+    wording = Wording(
+        rule="Each pair of letters leads to the earlier pair that begins with its second letter. "
+        "Start at the last pair and go on until you reach a letter with a digit.",
+        one_hop="A list of letter-digit pairs ends with a pair of two letters. The answer is the only earlier pair that "
+        "begins with the second letter of the last pair.",
+        answer="pair",
+    )
 
     alphabet: int = 8
     digits: int = 8
@@ -125,3 +136,41 @@ class LetterTask(MultihopTask):
         wanted = second[tokens[np.arange(len(tokens)), here]]
         found = (first[tokens] == wanted[:, None]) & (np.arange(tokens.shape[1]) < here[:, None])
         return found.argmax(axis=1), found.sum(axis=1)
+
+    def ideal_hop(self, tokens: Tokens) -> Hop:
+        """Retrieval: a pair `xy` copies the token that begins with `y`, and a target `y3` the one that begins with `y`: itself.
+
+        A token looks at positions up to its own. Where several tokens match, `places` counts them and the nearest is copied,
+        so a target keeps itself. A pair whose second letter begins no token is not defined; only fillers are such pairs.
+
+        >>> from ropescope.tasks import LetterTask
+        >>> task = LetterTask()
+        >>> task.decode(task.ideal_hop(task.encode("c2 b1 fc gb")[None]).holds[0])
+        ['c2', 'b1', 'c2', 'b1']
+        """
+        rows = np.arange(len(tokens))[:, None]
+        first, second = (np.array([name[side] for name in self.vocabulary]) for side in (0, 1))
+        sought = np.where(np.char.isdigit(second), first, second)
+        begins = first[tokens][:, None, :] == sought[tokens][:, :, None]
+        begins &= np.tri(tokens.shape[1], dtype=bool)
+        nearest = tokens.shape[1] - 1 - begins[:, :, ::-1].argmax(-1)
+        places = begins.sum(-1)
+        return Hop(np.where(places > 0, tokens[rows, nearest], -1), np.where(places > 0, nearest, -1), places)
+
+    @classmethod
+    def for_prompts(cls, targets: int, stops: int, hops: int) -> MultihopTask:
+        """As few letters as the hops allow, and at least eight."""
+        return cls(targets=targets, stops=stops, hops=hops, alphabet=max(8, hops + 2))
+
+    @classmethod
+    def for_chat(cls, targets: int, stops: int, hops: int) -> MultihopTask:
+        """Letters are a to z."""
+        return cls(targets=targets, stops=stops, hops=hops, alphabet=26)
+
+    def key_feature(self, name: str) -> str:
+        """The first letter."""
+        return name[0]
+
+    def query_feature(self, name: str) -> str:
+        """The second letter."""
+        return name[1]

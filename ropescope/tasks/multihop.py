@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
@@ -64,9 +64,46 @@ class Solution(NamedTuple):
     path: Paths
 
 
+class Hop(NamedTuple):
+    """What one ideal hop does at every position of every row.
+
+    holds     token that the position holds afterwards; -1 where the hop is not defined
+    looks_at  position that it copies this token from, the nearest if there are several; -1 where there is none
+    places    number of positions that its token points to; 1 in a well-formed sequence
+    """
+
+    holds: Tokens
+    looks_at: Tokens
+    places: Tokens
+
+
+class Wording(NamedTuple):
+    """A task in English, for language models.
+
+    rule     how to find the answer in any number of hops
+    one_hop  how to find it in one hop, as chat models are told
+    answer   what an answer is called
+    """
+
+    rule: str
+    one_hop: str
+    answer: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class MultihopTask(ABC):
-    """Base of `NumberTask` and `LetterTask`. Target tokens have the ids 0 ... `answers` - 1, all others follow."""
+    """Base of `NumberTask` and `LetterTask`. Target tokens have the ids 0 ... `answers` - 1, all others follow.
+
+    name       of the task in commands, run folders and figures
+    mechanism  how a head can make one hop: it counts positions ("positional") or matches content ("symbolic")
+    hop_name   what paper B calls this hop
+    wording    the task in English
+    """
+
+    name: ClassVar[str]
+    mechanism: ClassVar[Literal["positional", "symbolic"]]
+    hop_name: ClassVar[str]
+    wording: ClassVar[Wording]
 
     targets: int = 8
     stops: int = 8
@@ -106,6 +143,28 @@ class MultihopTask(ABC):
     @abstractmethod
     def _follow(self, tokens: Tokens, here: PerRow) -> tuple[PerRow, PerRow]:
         """Where the token at `here` points to, and to how many places it does (one, if all is well)."""
+
+    @abstractmethod
+    def ideal_hop(self, tokens: Tokens) -> Hop:
+        """What one ideal hop does at every position of these rows."""
+
+    @classmethod
+    @abstractmethod
+    def for_prompts(cls, targets: int, stops: int, hops: int) -> MultihopTask:
+        """The task with tokens that a language model can read: one letter, number or pair each."""
+
+    @classmethod
+    def for_chat(cls, targets: int, stops: int, hops: int) -> MultihopTask:
+        """The task as chat models are asked it."""
+        return cls.for_prompts(targets, stops, hops)
+
+    @abstractmethod
+    def key_feature(self, name: str) -> str:
+        """The part of a token by which other tokens point to it."""
+
+    @abstractmethod
+    def query_feature(self, name: str) -> str:
+        """The part of a token that says where it points."""
 
     @property
     def vocab_size(self) -> int:

@@ -9,7 +9,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from .multihop import MultihopTask, Paths, PerRow, Tokens, require_at_least
+from .multihop import Hop, MultihopTask, Paths, PerRow, Tokens, Wording, require_at_least
 
 LETTERS = (*ascii_lowercase, *map("".join, product(ascii_lowercase, repeat=2)))
 """a ... z, aa, ab ... zz."""
@@ -30,6 +30,16 @@ class NumberTask(MultihopTask):
       1       0
     answer a in 1 hop: 4 → a
     """
+
+    name = "number"
+    mechanism = "positional"
+    hop_name = "Index"
+    wording = Wording(
+        rule="Each number says how many places to go back. Start at the last item and go back until you reach a letter.",
+        one_hop="A list of letters ends with a number n. The answer is the letter n places to the left of the number: "
+        "1 means the letter right before the number, 2 the one before that, and so on.",
+        answer="letter",
+    )
 
     letters: int = 120
     integers: int = 16
@@ -74,3 +84,33 @@ class NumberTask(MultihopTask):
         jump = np.array([0 if self._is_target(name) else int(name) for name in self.vocabulary])
         there = here - jump[tokens[np.arange(len(tokens)), here]]
         return there, (there >= 0).astype(np.int64)
+
+    def ideal_hop(self, tokens: Tokens) -> Hop:
+        """Index: an integer `i` at position `p` looks at `p - i` and copies the token there if it is a letter.
+
+        Otherwise it keeps its own token. A letter looks at itself. An integer that points before the start is not defined.
+
+        >>> from ropescope.tasks import NumberTask
+        >>> NumberTask().ideal_hop(NumberTask().encode("b a 2 1 9")[None]).looks_at
+        array([[ 0,  1,  0,  2, -1]])
+        """
+        rows = np.arange(len(tokens))[:, None]
+        back = np.maximum(tokens - self.letters + 1, 0)
+        there = np.arange(tokens.shape[1]) - back
+        found = tokens[rows, np.maximum(there, 0)]
+        holds = np.where(found < self.letters, found, tokens)
+        inside = there >= 0
+        return Hop(np.where(inside, holds, -1), np.where(inside, there, -1), inside.astype(np.int64))
+
+    @classmethod
+    def for_prompts(cls, targets: int, stops: int, hops: int) -> MultihopTask:
+        """Letters are a to z."""
+        return cls(targets=targets, stops=stops, hops=hops, letters=26, integers=targets + stops)
+
+    def key_feature(self, name: str) -> str:
+        """Whether the token is a letter or an integer."""
+        return "letter" if self._is_target(name) else "integer"
+
+    def query_feature(self, name: str) -> str:
+        """The integer."""
+        return name

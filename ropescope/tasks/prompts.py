@@ -1,7 +1,7 @@
-"""Prompts for language models: sentences to look something up in, the number and letter tasks in words, texts of one's own.
+"""Prompts for language models: facts to recall, the multi-hop tasks in English, your own texts.
 
-A prompt knows which of its tokens may change places: its blocks, which are exactly its sentences, items or lines. The
-tokenizer is handed in: any fast one of `transformers`, which is not imported here.
+A prompt knows which of its tokens can change places. Its blocks are exactly its sentences, items or lines. The tokenizer is an
+argument, any fast tokenizer of `transformers`, so `transformers` is not imported here.
 """
 
 from __future__ import annotations
@@ -9,54 +9,54 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .letter import LetterTask
-from .multihop import MultihopTask, require_at_least
-from .number import NumberTask
+from .multihop import require_at_least
+from .registry import task_class, task_names
+from .tokenized import (
+    Reading,
+    leading_ids,
+    line_ranges,
+    next_token,
+    read_text,
+    require_fast,
+    token_range,
+    use_chat_template,
+    words_of_equal_length,
+)
 from .words import LIKED, NAMES
 
 LONGEST_FILE = 64 << 20
-"""Bytes of a file of prompts."""
+"""Largest size of a file of prompts, in bytes."""
 FACTS = "Facts:"
-"""Stands before the sentences, so that the first one begins like all others: with a space."""
-
-RULES = {
-    "number": "Each number says how many places to go back. Start at the last item and go back until you reach a letter.",
-    "letter": "Each pair of letters leads to the earlier pair that begins with its second letter. "
-    "Start at the last pair and go on until you reach a letter with a digit.",
-}
+"""Text before the sentences, so that the first sentence starts with a space like all others."""
 
 CUES = {
     "recall": "Recall the facts:",
     "question": "Question: What does {} like? Answer:",
 }
-"""What comes between the sentences and the one begun again. The smallest models are right more often when they recall."""
-
-OPENERS = ("<bos>", "<|begin_of_text|>")
-"""BOS of families that always learned with one: put in front even if the tokenizer, like that of a GGUF file, does not."""
+"""Text between the sentences and the one to complete. Small models are right more often with "recall"."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
     """One input of a language model.
 
-    ids      all tokens, those of BOS and chat template too; the query is the last one
-    blocks   half-open ranges of tokens that may change places, in order; never BOS, never the question
-    tokens   the text of each token; together they are the whole text
-    answer   id of the right next token: the first one of the answer
-    choices  ids of the first tokens of all answers that the prompt offers, each once
+    ids      all token ids, including BOS and the chat template; the last one is the query
+    blocks   half-open ranges of tokens that can change places, in order; neither BOS nor the question belongs to one
+    tokens   text of each token; joined, they are the whole text
+    answer   id of the correct next token, which is the first token of the answer
+    choices  ids of the first tokens of all answers that the prompt offers, without duplicates
     about    how the prompt was made
 
     >>> import numpy as np, ropescope as rs
-    >>> prompt = rs.Prompt(ids=np.arange(9), blocks=((1, 4), (4, 7)), tokens=tuple("abcdefghi"))  # of token ids of your own
+    >>> prompt = rs.Prompt(ids=np.arange(9), blocks=((1, 4), (4, 7)), tokens=tuple("abcdefghi"))  # your own token ids
     >>> len(prompt)
     9
     """
@@ -73,7 +73,7 @@ class Prompt:
 
 
 def as_prompt(prompt: Any) -> Prompt:
-    """Token ids as a prompt whose tokens move one by one; the first, on which heads rest, and the query stay."""
+    """A `Prompt` as it is, or one of token ids: every token is a block, except the first, a common sink, and the query."""
     if isinstance(prompt, Prompt):
         return prompt
     ids = np.asarray(prompt, dtype=np.int64)
@@ -91,21 +91,21 @@ def binding_prompts(
     chat: bool | None = None,
     cue: str = "recall",
 ) -> list[Prompt]:
-    """Sentences like "Alice likes red.", which are the blocks, and one of them begun again: "Alice likes".
+    """Prompts of sentences like "Alice likes red." (the blocks), followed by the start of one of them: "Alice likes".
 
-    tokenizer  a fast one of `transformers`
-    count      how many prompts
-    pairs      sentences of each
-    seed       of the drawing
+    tokenizer  a fast tokenizer of `transformers`
+    count      number of prompts
+    pairs      number of sentences in each
+    seed       seed of the random choices
     lengths    "equal": all sentences have the same number of tokens; "unequal": half of the people have a second name
-    chat       use the tokenizer's chat template, the model having begun to answer; unless given, if there is one
-    cue        "recall", or "question" to have the question asked in words
+    chat       use the tokenizer's chat template, with the answer already started; by default, if there is a template
+    cue        "recall", or "question" to ask the question in words
 
-    Everybody has another name and likes another thing, as far as there are enough things of one length in tokens. Counts of
-    the sentences asked about differ by at most one over places, and over answers.
+    Names are all different, and so are the things people like as long as there are enough of the same length in tokens. The
+    sentences asked about are balanced over places and over answers, to within one.
 
-    Raises ValueError if the tokenizer is slow, joins sentences with what is around them, or has too few names of one length,
-    if a chat template is asked for where there is none or changes the message, or another argument is not allowed.
+    Raises ValueError if the tokenizer is slow, merges sentences with the text around them or has too few names of one length;
+    if a chat template is missing or changes the message; or if another argument is invalid.
 
     >>> import ropescope as rs
     >>> from transformers import AutoTokenizer
@@ -123,46 +123,49 @@ def binding_prompts(
         raise ValueError(f"lengths must be 'equal' or 'unequal', not {lengths!r}")
     if cue not in CUES:
         raise ValueError(f"cue must be 'recall' or 'question', not {cue!r}")
-    _require_fast(tokenizer)
-    chat = _with_template(tokenizer, chat)
+    require_fast(tokenizer)
+    chat = use_chat_template(tokenizer, chat)
     seconds = pairs // 2 if lengths == "unequal" else 0
-    names = list(_of_one_length(tokenizer, NAMES, FACTS + " {} likes music.", pairs + seconds))
-    first = _of_one_length(tokenizer, LIKED, FACTS + " Alice likes {}.", pairs, told_apart=True)
-    things = list(first)
+    names = list(words_of_equal_length(tokenizer, NAMES, FACTS + " {} likes music.", pairs + seconds))
+    first = words_of_equal_length(tokenizer, LIKED, FACTS + " Alice likes {}.", pairs, distinct=True)
     if len(names) < pairs + seconds:
         raise ValueError(
             f"pairs is {pairs}, but this tokenizer has only {len(names)} names of one length in tokens: "
             f"use at most {len(names) if lengths == 'equal' else len(names) * 2 // 3} pairs"
         )
 
+    return [
+        _prompt(
+            tokenizer,
+            chat,
+            before=FACTS,
+            items=[f"{person} likes {thing}." for person, thing in zip(people, liked, strict=True)],
+            question=CUES[cue].format(people[asked]),
+            begun=f"{people[asked]} likes",
+            right=liked[asked],
+            choices=[first[thing] for thing in liked],
+            about={"kind": "binding", "pairs": pairs, "asked": asked, "entity": people[asked], "attribute": liked[asked]}
+            | {"lengths": lengths, "cue": cue},
+        )
+        for people, liked, asked in _draw_facts(names, list(first), count, pairs, seconds, seed)
+    ]
+
+
+def _draw_facts(
+    names: Sequence[str], things: Sequence[str], count: int, pairs: int, seconds: int, seed: int
+) -> Iterator[tuple[list[str], list[str], int]]:
+    """People, what each likes, and the index of the person asked about, for each prompt."""
     rng = np.random.default_rng(seed)
     places = rng.permutation((rng.random() + np.arange(count)) * pairs // count).astype(np.int64)
     answers = rng.permutation(len(things))[np.arange(count) % len(things)]
-    prompts = []
-    for asked, answer in zip(places, answers, strict=True):
+    for asked, answer in zip(places.tolist(), answers, strict=True):
         people = [names[i] for i in rng.permutation(len(names))[: pairs + seconds]]
         for i, second in zip(rng.permutation(pairs), people[pairs:], strict=False):
             people[i] += f" {second}"
         others = rng.permutation(np.delete(np.arange(len(things)), answer))
         again = [rng.permutation(len(things)) for _ in range(pairs // len(things))]
         liked = [things[i] for i in np.insert(np.concatenate((others, *again))[: pairs - 1], asked, answer)]
-        who, what = people[asked], liked[asked]
-        about = {"kind": "binding", "pairs": pairs, "asked": int(asked), "entity": who, "attribute": what}
-        about |= {"lengths": lengths, "cue": cue}
-        prompts.append(
-            _prompt(
-                tokenizer,
-                chat,
-                before=FACTS,
-                items=[f"{person} likes {thing}." for person, thing in zip(people, liked, strict=False)],
-                question=CUES[cue].format(who),
-                begun=f"{who} likes",
-                right=what,
-                choices=[first[thing] for thing in liked],
-                about=about,
-            )
-        )
-    return prompts
+        yield people[:pairs], liked, asked
 
 
 def task_prompts(
@@ -175,17 +178,17 @@ def task_prompts(
     stops: int = 8,
     chat: bool | None = None,
 ) -> list[Prompt]:
-    """Sequences of the "number" or "letter" task behind its rule and one example; blocks are the items before the query item.
+    """Prompts of sequences of a multi-hop task, after its rule and one example; the items before the query item are blocks.
 
     task     "number" or "letter"
-    hops     of every path
-    targets  items that may be answers
-    stops    items that lead on
+    hops     length of every path
+    targets  number of items that can be answers
+    stops    number of items that point to other items
 
-    Others are those of `binding_prompts`. Letters of the number task go from a to z; otherwise the sequences are those of
+    Other arguments are those of `binding_prompts`. Letters of the number task are a to z; otherwise the sequences are those of
     the task.
 
-    Raises ValueError as `binding_prompts` does of a tokenizer, or if the task is another or its sizes do not fit.
+    Raises ValueError for the same tokenizers as `binding_prompts`, or if there is no such task or its sizes are invalid.
 
     >>> import ropescope as rs
     >>> from transformers import AutoTokenizer
@@ -195,23 +198,17 @@ def task_prompts(
     (16, 1)
     """
     require_at_least("count", count, 1)
-    if task not in RULES:
-        raise ValueError(f"task must be 'number' or 'letter', not {task!r}")
-    _require_fast(tokenizer)
-    chat = _with_template(tokenizer, chat)
-    rule: MultihopTask
-    if task == "number":
-        rule = NumberTask(targets=targets, stops=stops, hops=hops, letters=26, integers=targets + stops)
-    else:
-        rule = LetterTask(targets=targets, stops=stops, hops=hops, alphabet=max(8, hops + 2))
-    # One seed for both, so that the example is none of the prompts: hop classes are of equal size.
+    rule = task_class(task).for_prompts(targets, stops, hops)
+    require_fast(tokenizer)
+    chat = use_chat_template(tokenizer, chat)
+    # Example and prompts come from one draw, so the example is none of the prompts. Hop classes have equal size.
     samples = rule.sample((count + 1) * hops, seed)
     samples = samples[samples.hops == hops]
     written = [rule.decode(row) for row in samples.tokens]
     answers = rule.decode(samples.answer)
-    before = f"{RULES[task]} Example: {' '.join(written[-1])} Answer: {answers[-1]}. Now you:"
+    before = f"{rule.wording.rule} Example: {' '.join(written[-1])} Answer: {answers[-1]}. Now you:"
     begun, prompts = "Answer:", []
-    first = {item: _next_token(tokenizer, begun, item) for item in sorted({item for row in written for item in row[:targets]})}
+    first = {item: next_token(tokenizer, begun, item) for item in sorted({item for row in written for item in row[:targets]})}
     for items, answer, path in zip(written[:-1], answers, samples.path, strict=False):
         about = {"kind": task, "hops": hops, "sequence": " ".join(items), "answer": answer, "path": path.tolist()}
         choices = [first[item] for item in items[:targets]]
@@ -220,12 +217,15 @@ def task_prompts(
 
 
 def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line") -> list[Prompt]:
-    """A prompt of each text as it stands; the query is its last token.
+    """A prompt of each text, unchanged; its last token is the query.
 
-    The `text` may be several. With `blocks` "line" every line before the last is a block, with "token" every token before
-    the last. BOS, where the family puts one, stays.
+    tokenizer  a fast tokenizer of `transformers`
+    text       one text, or several
+    blocks     "line": every line before the last is a block; "token": every token before the last is one
 
-    Raises ValueError as `binding_prompts` does of a tokenizer, or if a text is empty or has fewer than two blocks.
+    BOS, if the model's family uses one, never moves.
+
+    Raises ValueError for the same tokenizers as `binding_prompts`, or if a text is empty or has fewer than two blocks.
 
     >>> import ropescope as rs
     >>> from transformers import AutoTokenizer
@@ -237,17 +237,19 @@ def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line"
     """
     if blocks not in ("line", "token"):
         raise ValueError(f"blocks must be 'line' or 'token', not {blocks!r}")
-    _require_fast(tokenizer)
-    front, prompts = _front(tokenizer), []
+    require_fast(tokenizer)
+    front, prompts = leading_ids(tokenizer), []
     for number, each in enumerate([text] if isinstance(text, str) else text):
         if not each.strip():
             raise ValueError(f"text {number} is empty: give some words")
-        read = _read(tokenizer, each, front)
+        read = read_text(tokenizer, each, front)
         if blocks == "token":
             ranges = [(i, i + 1) for i in range(len(read.ids) - 1)]
         else:
-            ranges = [_range(read, *line) for line in _lines(each)[:-1]]
-        ranges = [(max(begin, len(front)), end) for begin, end in ranges if end > len(front)]  # text may begin with BOS itself
+            ranges = [token_range(read, *line) for line in line_ranges(each)[:-1]]
+        ranges = [
+            (max(begin, len(front)), end) for begin, end in ranges if end > len(front)
+        ]  # the text itself may start with BOS
         if len(ranges) < 2:
             have = f"{len(ranges)} {blocks}{'' if len(ranges) == 1 else 's'}"
             raise ValueError(
@@ -258,31 +260,31 @@ def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line"
 
 
 def text_ids(tokenizer: Any, text: str) -> tuple[NDArray[np.int64], int]:
-    """The tokens of a text with what its family puts in front of every text, and how many those are."""
+    """Token ids of a text, including those that the model's family puts in front of every text, and the number of these."""
     if tokenizer is None:
-        raise ValueError("the model has no tokenizer beside it: a text needs one")
-    _require_fast(tokenizer)
-    front = _front(tokenizer)
-    return np.array(_read(tokenizer, text, front).ids, dtype=np.int64), len(front)
+        raise ValueError("the model comes without a tokenizer, which a text needs")
+    require_fast(tokenizer)
+    front = leading_ids(tokenizer)
+    return np.array(read_text(tokenizer, text, front).ids, dtype=np.int64), len(front)
 
 
-def asked_for(
+def choose_prompts(
     tokenizer: Any, kind: str, *, count: int, pairs: int, lengths: str, hops: int, blocks: str, chat: bool | None, seed: int
 ) -> tuple[list[Prompt], dict[str, Any]]:
-    """Prompts by their name, or of a file; and what they are, in a few words.
+    """Prompts by name ("binding" or a task) or from a file, and a description of them that JSON can hold.
 
-    Empty lines part the prompts of a text file. A JSON file holds token ids, for models that have no tokenizer.
+    Blank lines separate the prompts of a text file. A JSON file holds token ids, for models without a tokenizer.
     """
     if kind.endswith(".json"):
         found = id_prompts(_json(Path(kind)), kind)
         single = all(stop - start == 1 for prompt in found for start, stop in prompt.blocks)
         return found, _of_file(kind, found, "token" if single else "block")
     if tokenizer is None:
-        raise ValueError("the model has no tokenizer beside it: give prompts as token ids, in a JSON file")
+        raise ValueError("the model comes without a tokenizer: give prompts as token ids, in a JSON file")
     if kind == "binding":
         prompts = binding_prompts(tokenizer, count, pairs, seed, lengths, chat)
         about: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
-    elif kind in RULES:
+    elif kind in task_names():
         prompts = task_prompts(tokenizer, kind, count, hops, seed, chat=chat)
         about = {"hops": hops}
     else:
@@ -293,9 +295,8 @@ def asked_for(
             text = data.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-            raise ValueError(
-                f"prompts must be binding, number, letter, a text file or a JSON file; {kind} cannot be read: {reason}"
-            ) from None
+            names = ", ".join(("binding", *task_names()))
+            raise ValueError(f"prompts must be {names}, a text file or a JSON file; {kind} cannot be read: {reason}") from None
         if len(data) > LONGEST_FILE:
             raise ValueError(f"{kind} is longer than {LONGEST_FILE >> 20} MB: give fewer prompts at a time")
         parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
@@ -308,7 +309,7 @@ def asked_for(
 
 
 def _of_file(name: str, prompts: Sequence[Prompt], blocks: str) -> dict[str, Any]:
-    """What prompts from a file are, with a hash, as files change."""
+    """Description of prompts from a file, with a hash because files change."""
     read = json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()
     return {"kind": Path(name).name, "count": len(prompts), "blocks": blocks, "sha256": hashlib.sha256(read).hexdigest()}
 
@@ -323,13 +324,13 @@ def _json(path: Path) -> Any:
 
 
 def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
-    """Prompts of token ids, as they may stand in a JSON file.
+    """Prompts from token ids, in the format of a JSON file.
 
-    entries  each a list of ids, whose tokens all may change places but the last, the query; or {"ids": [...], "blocks":
-             [[start, stop], ...]}, with the half-open ranges that may change places
-    name     what to call them when they are refused
+    entries  for each prompt a list of ids, of which every one but the last (the query) is a block of its own; or {"ids": [...],
+             "blocks": [[start, stop], ...]} with half-open ranges that can change places
+    name     name of the entries in error messages
 
-    Raises ValueError if an entry has fewer than three ids, or its blocks are not two or more ranges in order before the query.
+    Raises ValueError if an entry has fewer than three ids, or its blocks are not at least two ranges in order before the query.
 
     >>> import ropescope as rs
     >>> rs.id_prompts([[5, 3, 8, 1], {"ids": [0, 5, 3, 8, 1], "blocks": [[1, 3], [3, 4]]}])[1].blocks
@@ -361,13 +362,13 @@ def _whole_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**31 for value in values)
 
 
-def said(about: dict[str, Any]) -> str:
-    """What `asked_for` tells of its prompts, for people."""
+def describe(about: dict[str, Any]) -> str:
+    """The description of `choose_prompts` in one line of English."""
     count, kind = about["count"], about["kind"]
     prompts = "prompt" if count == 1 else "prompts"
     if kind == "binding":
         what = f"{count} binding {prompts} of {about['pairs']} sentences, {about['lengths']} in length"
-    elif kind in RULES:
+    elif kind in task_names():
         what = f"{count} {prompts} of the {kind} task, hops: {about['hops']}"
     else:
         return f"{count} {prompts} from {kind}, moving each {about['blocks']}"
@@ -375,7 +376,7 @@ def said(about: dict[str, Any]) -> str:
 
 
 def check_fits(prompts: Sequence[Prompt], context: int | None, vocabulary: int | None) -> None:
-    """Refuse prompts that a model cannot read: too long for it, or with tokens that it does not have."""
+    """Raise ValueError if a prompt is longer than the model's context or has tokens outside its vocabulary."""
     for number, prompt in enumerate(prompts):
         if context is not None and len(prompt) > context:
             raise ValueError(
@@ -386,97 +387,6 @@ def check_fits(prompts: Sequence[Prompt], context: int | None, vocabulary: int |
             raise ValueError(
                 f"prompt {number} has the token {prompt.ids.max():,} but the model has {vocabulary:,} tokens, from 0 on"
             )
-
-
-class _Read(NamedTuple):
-    """A text as a tokenizer reads it.
-
-    tokens  the text of each token
-    first   where in the text the first character of each token is that is no space; -1 before the text
-    last    where its last one is
-    """
-
-    text: str
-    ids: list[int]
-    tokens: list[str]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-
-def _read(tokenizer: Any, text: str, front: Sequence[int] = ()) -> _Read:
-    """The tokens of a text, behind those that belong in front of it and that it does not begin with already."""
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    ids = found["input_ids"]
-    front = [] if ids[: len(front)] == list(front) else list(front)
-    first, last, tokens, end = [], [], [], 0
-    for start, stop in found["offset_mapping"]:
-        # The space before a word is counted to the place of its token by some tokenizers, and not by others.
-        bare = text[start:stop].strip()
-        start += text[start:stop].index(bare)  # noqa: PLW2901
-        first.append(start)
-        last.append(start + max(len(bare) - 1, 0))
-        tokens.append(text[end:stop])  # of several tokens that share a character, the first shows it
-        end = max(end, stop)
-    before = [-1] * len(front)
-    names = tokenizer.convert_ids_to_tokens(front)
-    return _Read(text, front + ids, names + tokens, np.array(before + first), np.array(before + last))
-
-
-def _require_fast(tokenizer: Any) -> None:
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError("tokenizer must be a fast one of transformers: it has to tell where in the text each token is")
-
-
-def _front(tokenizer: Any) -> list[int]:
-    """What stands before every text of this family: what the tokenizer puts there, and BOS where it should and does not."""
-    bare, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
-    ids: list[int] = whole[: whole.index(bare[0])]
-    if tokenizer.bos_token in OPENERS and tokenizer.bos_token_id not in ids:
-        ids = [tokenizer.bos_token_id, *ids]
-    return ids
-
-
-def _range(read: _Read, start: int, stop: int) -> tuple[int, int]:
-    """The tokens of a stretch of text, which must not share one with what is around it."""
-    inside = np.flatnonzero((read.first >= start) & (read.first < stop))
-    reaches_in = (read.first < start) & (read.last >= start)
-    if not inside.size or read.last[inside].max() >= stop or reaches_in.any():
-        raise ValueError(f"tokenizer joins {read.text[start:stop]!r} with the text around it: use another wording or tokenizer")
-    return int(inside[0]), int(inside[-1]) + 1
-
-
-def _lines(text: str) -> list[tuple[int, int]]:
-    """Where each line that is not blank begins and, blank ones behind it included, ends."""
-    starts, at = [], 0
-    for line in text.splitlines(keepends=True):
-        if line.strip():
-            starts.append(at)
-        at += len(line)
-    return list(zip(starts, [*starts[1:], at], strict=True))
-
-
-def _with_template(tokenizer: Any, chat: bool | None) -> bool:
-    template = getattr(tokenizer, "chat_template", None) is not None
-    if chat and not template:
-        raise ValueError("chat is set but this tokenizer has no chat template: use chat=False")
-    return template if chat is None else chat
-
-
-def _of_one_length(tokenizer: Any, words: Sequence[str], frame: str, wanted: int, told_apart: bool = False) -> dict[str, int]:
-    """Words of equally many tokens, and the first token of each: so few tokens as there are enough words of, else any number.
-
-    Words that are to be told apart have different first tokens.
-    """
-    start = frame.index("{}") - 1
-    sizes: dict[int, dict[str, int]] = defaultdict(dict)
-    for word in words:
-        read = _read(tokenizer, frame.format(word))
-        begin, end = _range(read, start, start + 1 + len(word))
-        same = sizes[end - begin]
-        if not told_apart or read.ids[begin] not in same.values():
-            same[word] = read.ids[begin]
-    enough = [size for size, found in sizes.items() if len(found) >= wanted]
-    return sizes[min(enough) if enough else max(sizes, key=lambda size: len(sizes[size]))]
 
 
 def _prompt(
@@ -490,41 +400,36 @@ def _prompt(
     choices: Sequence[int],
     about: dict[str, Any],
 ) -> Prompt:
-    """Items between what is before them and a question, then the begun answer, which `right` should continue."""
-    said = " ".join((before, *items, question))
-    text = f"{said} {begun}"
+    """A prompt of `before`, the items, the question and the start of an answer, which the word `right` continues."""
+    message = " ".join((before, *items, question))
+    text = f"{message} {begun}"
     if chat:
-        # Some templates would write today's date, or have the model think first.
+        # Some templates insert today's date, or make the model think first.
         settings = {"add_generation_prompt": True, "date_string": "1 Jan 2025", "enable_thinking": False}
-        text = tokenizer.apply_chat_template([{"role": "user", "content": said}], tokenize=False, **settings) + begun
-        if text.count(said) != 1:
+        text = tokenizer.apply_chat_template([{"role": "user", "content": message}], tokenize=False, **settings) + begun
+        if text.count(message) != 1:
             raise ValueError("chat template of this tokenizer changes the message: use chat=False")
-    read = _read(tokenizer, text, _front(tokenizer))
-    at, blocks = text.index(said) + len(before), []
+    read = read_text(tokenizer, text, leading_ids(tokenizer))
+    at, blocks = text.index(message) + len(before), []
     for item in items:
-        blocks.append(_range(read, at, at + 1 + len(item)))
+        blocks.append(token_range(read, at, at + 1 + len(item)))
         at += 1 + len(item)
-    answer = _next_token(tokenizer, text, right)
+    answer = next_token(tokenizer, text, right)
     if answer not in choices:
-        raise ValueError(f"tokenizer reads {right!r} differently at different places: use another wording or tokenizer")
+        raise ValueError(f"tokenizer splits {right!r} differently at different places: use another wording or tokenizer")
     return _made(tokenizer, read, blocks, answer, tuple(sorted(set(choices))), about | {"chat": chat})
-
-
-def _next_token(tokenizer: Any, text: str, word: str) -> int:
-    """The first token of a word that comes after a text."""
-    before, after = _read(tokenizer, text).ids, _read(tokenizer, f"{text} {word}").ids
-    if after[: len(before)] != before:
-        raise ValueError(f"tokenizer joins {word!r} with the text before it: use another wording or tokenizer")
-    return after[len(before)]
 
 
 def _made(
     tokenizer: Any,
-    read: _Read,
+    read: Reading,
     blocks: Sequence[tuple[int, int]],
     answer: int | None = None,
     choices: tuple[int, ...] = (),
     about: dict[str, Any] | None = None,
 ) -> Prompt:
-    bos = tokenizer.bos_token if tokenizer.bos_token_id in _front(tokenizer) else None
+    bos = tokenizer.bos_token if tokenizer.bos_token_id in leading_ids(tokenizer) else None
     return Prompt(np.array(read.ids), tuple(blocks), tuple(read.tokens), answer, choices, (about or {}) | {"bos": bos})
+
+
+asked_for, said = choose_prompts, describe

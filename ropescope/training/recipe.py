@@ -12,10 +12,8 @@ import torch
 
 from ..models.gptj import GPTJ, GPTJConfig, require_activation
 from ..rope import Rope
-from ..tasks import LetterTask, MultihopTask, NumberTask
+from ..tasks import MultihopTask, task_class
 from ..tasks.multihop import require_at_least
-
-TASKS: dict[str, type[MultihopTask]] = {"number": NumberTask, "letter": LetterTask}
 
 LEAST = {"seed": 0, "layers": 1, "heads": 1, "width": 2, "mlp_width": 1, "batch": 1, "steps": 1, "warm_up": 0}
 LEAST |= dict.fromkeys(("watch_every", "probe", "checkpoint_every", "threads"), 1)
@@ -68,8 +66,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         # Types too: entries come from the command line, where anything that is JSON can be written.
-        if self.task not in TASKS:
-            raise ValueError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
+        task_class(self.task)
         for name, least in LEAST.items():
             _require_whole(name, getattr(self, name), least)
         if self.warm_up >= self.steps:
@@ -127,7 +124,7 @@ class Recipe:
     def _check_data(self) -> None:
         if not isinstance(self.task_sizes, dict):
             raise ValueError(f'task_sizes must be names with sizes, like {{"hops": 2}}, not {self.task_sizes!r}')
-        known = {entry.name: entry.type for entry in fields(TASKS[self.task])}
+        known = {entry.name: entry.type for entry in fields(task_class(self.task))}
         for name, size in self.task_sizes.items():
             if name not in known:
                 raise ValueError(f"task_sizes {name!r} is not a size of the {self.task} task: it has {', '.join(known)}")
@@ -143,7 +140,7 @@ class Recipe:
 
     def make_task(self) -> MultihopTask:
         """The task in its sizes."""
-        return TASKS[self.task](**self.task_sizes)
+        return task_class(self.task)(**self.task_sizes)
 
     def make_model(self) -> GPTJ:
         """A model of these sizes with random weights, in training mode."""

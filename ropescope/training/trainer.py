@@ -32,10 +32,10 @@ from ..console import first_line
 from ..models.gptj import GPTJ, save_gptj
 from ..runs import Row
 from ..tasks import Samples, split
-from .recipe import PRESETS, TASKS, Recipe, recipe
+from .recipe import PRESETS, Recipe, recipe
 from .watcher import Watcher, accuracy_per_hop
 
-__all__ = ["PRESETS", "TASKS", "Recipe", "check_folder", "evaluate", "probe_of", "recipe", "train", "train_step"]
+__all__ = ["PRESETS", "Recipe", "check_folder", "evaluate", "probe_of", "recipe", "train", "train_step"]
 
 CHECKPOINT = "checkpoint.safetensors"
 OnStep = Callable[[int, float, Row | None], None]

@@ -11,13 +11,12 @@ import numpy as np
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...runs import Run
 from ...studies.claims import Found, NotRunError, Runs, Trained, claims_in, every, graded, listed, span
-from ...tasks import LetterTask, NumberTask
+from ...tasks import TASKS
 from ..generalise import PAPER as LENGTHS
 from ..mechanisms import TABLE_1
 
 claim = claims_in("The number and letter tasks, and how they are learned")
 
-TASKS: dict[str, type[NumberTask] | type[LetterTask]] = {"number": NumberTask, "letter": LetterTask}
 GAMMA = "0.1"
 """Heads are pure up to this."""
 NEAR = 0.2

@@ -23,7 +23,8 @@ from ...measures.shares import variance_shares
 from ...models.built import OneHead, t_index, t_retrieval, uniform_retrieval
 from ...rope import Rope
 from ...tasks import LetterTask, NumberTask
-from ...tasks.functions import Hop, index, retrieval
+from ...tasks.functions import index, retrieval
+from ...tasks.multihop import Hop
 from ...theory import (
     DENSEST,
     index_bound_printed,
