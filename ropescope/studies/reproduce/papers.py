@@ -17,11 +17,9 @@ import vl_convert
 from ...charts import Chart
 from ...report import canonical, dynamics, generalise, llm, mechanisms, profile
 from ...runs import Run, find_runs, read_profile, write_whole
+from ...tasks import TASKS
 from ..claims import NotRunError, Runs, Trained
 from ..theory import figures as theory
-
-TASKS = ("number", "letter")
-
 
 Draw = Callable[[Runs], tuple[Chart, Sequence[Run]]]
 """Draws a panel; returns the runs it comes from, too."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...tasks.chat import TASKS
+from ...tasks import TASKS
 from . import PRESETS
 
 MODEL = "smollm2-135m"
