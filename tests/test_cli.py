@@ -134,7 +134,7 @@ def test_bench(tmp_path):
         (["train", "number", "--set", 'task_sizes={"hops": 99}'], "hops is 99 but stops only 8"),
         (["evaluate", "word"], "task must be one of number, letter"),
         (["evaluate", "number", "--model", "/dev/null"], "holds no model"),
-        (["dynamics", "/dev/null"], "is no folder: give a run folder, a folder of checkpoints, or a hub id with --revisions"),
+        (["dynamics", "/dev/null"], "is no folder: give a run folder, a folder of checkpoints, or a hub id with revisions"),
         (["dynamics", "results/number-0", "--layers", "one"], "--layers must be whole numbers"),
         (["mechanisms", "word"], "task must be one of number, letter"),
         (["mechanisms", "--model", "/dev/null"], "--model needs the task it was trained on"),

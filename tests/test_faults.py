@@ -422,7 +422,7 @@ def test_language_models_with_infinite_or_missing_weights(name, llama, tmp_path,
     code, line = said(asked, monkeypatch, capsys)
     assert (code, line) == (
         2,
-        f"ropescope: {tmp_path / 'model'} holds NaN or infinite weights, first in {BAD}: copy the model anew\n",
+        f"ropescope: {tmp_path / 'model'} holds NaN or infinite weights, first in {BAD}: copy the model again\n",
     )
     del weights[BAD]  # a library would fill it with random numbers
     (tmp_path / "model" / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))

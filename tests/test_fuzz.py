@@ -522,7 +522,7 @@ def test_a_count_that_no_file_can_hold(tmp_path):
     path.write_bytes(whole[:at] + struct.pack("<Q", 1 << 40) + whole[at + 8 :])
     code, said = profile(path, tmp_path)
     assert code == 2
-    assert "tells of 1,099,511,627,776 entries, more than the file can hold" in said
+    assert "claims 1,099,511,627,776 entries, more than the file can hold" in said
 
 
 # Prompts

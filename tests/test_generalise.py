@@ -14,7 +14,7 @@ from ropescope import cli
 from ropescope.experiments import generalise as experiment
 from ropescope.experiments.generalise import KINDS, Settings, crossing
 from ropescope.models.gptj import GPTJ, GPTJConfig, save_gptj
-from ropescope.models.opened import read_front
+from ropescope.models.gptj_steps import read_front
 from ropescope.tasks import LetterTask, NumberTask
 
 TASKS = {"number": NumberTask(), "letter": LetterTask()}

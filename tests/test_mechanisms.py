@@ -10,7 +10,7 @@ from ropescope import bundled, counterfactual_logits, logit_factors, margin
 from ropescope.experiments import mechanisms as experiment
 from ropescope.measures.planes import mean_plane, plane_use, planes_in_use
 from ropescope.models.gptj import GPTJ, GPTJConfig
-from ropescope.models.opened import run
+from ropescope.models.gptj_steps import run
 from ropescope.rope import Rope
 from ropescope.tasks import LetterTask, NumberTask
 from ropescope.tasks.functions import ideal_layers, reflexive

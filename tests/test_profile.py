@@ -236,7 +236,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("model", "says"),
         [
-            ("nowhere.gguf", "nowhere.gguf is not there"),
+            ("nowhere.gguf", "nowhere.gguf does not exist"),
             ("/dev/null/model", "neither a folder nor a GGUF file nor a hub id"),
             ("nothing", "neither a folder nor a GGUF file nor a hub id"),
         ],

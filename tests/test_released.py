@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import GPTJForCausalLM, Trainer
 
 import ropescope as rs
-from ropescope.models import opened
+from ropescope.models import gptj_steps
 from ropescope.models.gptj import load_gptj, save_gptj
 from ropescope.tasks import LetterTask
 from ropescope.training import trainer
@@ -129,7 +129,7 @@ def test_exact_gelu_is_that_of_transformers(tokens: int, tmp_path: Path) -> None
         expected, ours = theirs(ids).logits, model(ids)
         assert (ours - expected).abs().max() / expected.abs().max() <= 1e-6
         assert torch.equal(back(ids), ours)
-        torch.testing.assert_close(opened.run(model, ids), ours[:, -1])
+        torch.testing.assert_close(gptj_steps.run(model, ids), ours[:, -1])
         tanh = rs.GPTJ(replace(model.config, activation="gelu_new")).double().eval()
         tanh.load_state_dict(model.state_dict())
         assert (tanh(ids) - expected).abs().max() / expected.abs().max() > 1e-5  # the two can be told apart

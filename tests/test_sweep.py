@@ -148,7 +148,7 @@ def test_the_same_weights_under_other_settings_are_another_model(training, tmp_p
         (lambda f: (f / "checkpoint-200" / "model.safetensors").write_bytes(b"\x10" * 9), "is no whole file of safetensors"),
         (
             lambda f: os.truncate(f / "checkpoint-200" / "model.safetensors", 9000),
-            "is no whole file of safetensors (it is cut short)",
+            "is not a complete safetensors file (it is truncated)",
         ),
         (
             lambda f: tiny(num_attention_heads=2).save_pretrained(f / "checkpoint-400"),
@@ -186,7 +186,7 @@ def test_bad_token_ids_are_one_sentence(training, tmp_path, ids, sentence):
 @pytest.mark.parametrize(
     ("source", "revisions", "sentence"),
     [
-        ("nothing-here", (), "is no folder: give a run folder, a folder of checkpoints, or a hub id with --revisions"),
+        ("nothing-here", (), "is no folder: give a run folder, a folder of checkpoints, or a hub id with revisions"),
         ("nothing-here", ("step1",), "is neither a folder nor a hub id"),
         ("org/name", ("main",), "main names no step"),
     ],

@@ -47,7 +47,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..models.gptj import GPTJ, require_vocabulary, sharpened
-from ..models.opened import Front, read_front, run
+from ..models.gptj_steps import Front, read_front, run
 from ..runs import plain, read_sealed, sealed, write_whole
 from ..tasks import LetterTask, MultihopTask, Samples
 from ..tasks.multihop import require_at_least

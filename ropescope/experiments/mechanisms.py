@@ -31,7 +31,7 @@ from ..heads import Heads
 from ..logits import logit_factors
 from ..measures.planes import mean_plane, plane_use, planes_in_use
 from ..models.gptj import GPTJ
-from ..models.opened import OnWeights, read_out, run
+from ..models.gptj_steps import OnWeights, read_out, run
 from ..runs import plain
 from ..tasks import MultihopTask, NumberTask, Samples
 from ..tasks.functions import ideal_layers

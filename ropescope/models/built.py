@@ -1,9 +1,9 @@
-"""Models built by hand: one layer, one head, one or two RoPE planes, no activation function, and why they are right.
+"""Models built by hand, each with the proof that it is right: one layer, one head, one or two RoPE planes, no MLP.
 
 `t_index` follows integers back by counting places, `t_retrieval` finds pairs by matching letters: the constructions of paper
 B, section 3.4, with softmax at a finite temperature. Their ids are those of the number and of the letter task. `h_pos`,
-`h_sym` and `h_mix` are those of paper A, section 5, for the canonical tasks; `h_single` is one that it holds impossible. All
-hand over their head like any model, so every measure reads them.
+`h_sym` and `h_mix` are those of paper A, section 5, for the canonical tasks; `h_single` is our own. All pass their queries and
+keys to `on_heads` like any model, so every measure applies to them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..theory import aimed_gap, index_gaps, latest_gap, retrieval_least, single_
 from .gptj import OnHeads
 
 SMALLEST_GAP = 1e-12
-"""Of two logits of cosines: below it double precision cannot be trusted to tell them apart."""
+"""The smallest difference of two logits that double precision can resolve here."""
 
 
 class OneHead(nn.Module):
-    """Embedding, three linear maps, softmax attention over earlier positions and the own one, read-out by the largest number.
+    """A model of one head: embedding, three linear maps, causal softmax attention, and the largest output as the answer.
 
     embedding  (vocabulary, width)
     query      (width, 2 per plane), and so is key
@@ -64,7 +64,7 @@ class OneHead(nn.Module):
             self.register_buffer(name, embedding @ matrix)
 
     def forward(self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None) -> Float[Tensor, "B T answers"]:
-        """What every position holds after the layer; its largest coordinate is the answer."""
+        """The output of every position; its largest coordinate is the answer."""
         queries, keys, values, residual = (
             F.embedding(ids, self.get_buffer(name)) for name in ("query", "key", "value", "residual")
         )
@@ -97,7 +97,7 @@ def sufficient_beta(longest: int, logit_gap: float, value_norm: float, readout_g
 
 
 def _turned_back(steps: Int[Tensor, " V"], angle: float) -> Float[Tensor, "V 2"]:
-    """The vector v = (1, 0), turned back by so many steps of an angle; in double precision."""
+    """The vector v = (1, 0), turned back by the given numbers of steps of an angle, in double precision."""
     turn = -angle * steps.double()
     return torch.stack((turn.cos(), turn.sin()), -1)
 
@@ -105,9 +105,9 @@ def _turned_back(steps: Int[Tensor, " V"], angle: float) -> Float[Tensor, "V 2"]
 def t_index(
     letters: int = 120, integers: int = 16, angle: float = 0.8, longest: int = 17, beta: float | None = None
 ) -> OneHead:
-    """Purely positional: an integer `s` is replaced by what stands `s` places before it, if that is a letter.
+    """A purely positional model: an integer `s` is replaced by the token `s` places before it, if that is a letter.
 
-    letters, integers  tokens of each kind; letters come first, and the integer s is token `letters + s - 1`
+    letters, integers  tokens of each type; letters come first, and the integer s is token `letters + s - 1`
     angle              of the one plane, radians per position
     longest            most tokens of an input
     beta               inverse temperature; one that provably suffices unless given
@@ -122,8 +122,8 @@ def t_index(
     - an integer that finds an integer has 1 at itself and nothing else: it stays;
     - a letter finds itself and has 3: it stays.
 
-    The lead is at least 1 and values are at most 2 long: `sufficient_beta` does the rest. An integer that points before the
-    start has no right answer.
+    The lead is at least 1 and values are at most 2 long: `sufficient_beta` gives the temperature. An integer that points
+    before the start has no right answer.
 
     Raises ValueError if a size is below 1 or the angle makes two places look alike.
 
@@ -156,7 +156,7 @@ def t_index(
 def t_retrieval(
     alphabet: int = 8, digits: int = 8, angle: float = 0.0027, longest: int = 17, beta: float | None = None
 ) -> OneHead:
-    """Symbolic, exactly so at angle 0: a pair `xy` is replaced by the token that begins with `y`; a target stays.
+    """A symbolic model, purely so at angle 0: a pair `xy` is replaced by the token that begins with `y`; a target stays.
 
     alphabet  letters
     digits    a letter and a digit make a target, two letters a pair
@@ -168,7 +168,7 @@ def t_retrieval(
     first letter, the query of a pair by its second letter, that of a target by its first. A key `d` positions back whose
     letter is k after the one sought gets the logit cos(k omega + d angle): the right one cos(d angle), any other at most
     cos(omega - d angle). With both distances below `longest` the right one is larger if 2 longest angle < omega (proof in
-    `theory.retrieval_least`, with the exact gap). The value is the token itself, and nothing else is put out.
+    `theory.retrieval_least`, with the exact gap). The value is the token itself, and there is no other output.
 
     Right wherever exactly one token begins with the letter sought. Where several do, hard attention takes the nearest
     if the angle is positive, by a lead of 1 - cos(angle) or more, too little for the default beta; without turning, they
@@ -198,13 +198,13 @@ def t_retrieval(
 
 
 def uniform_retrieval(alphabet: int = 8, digits: int = 8) -> OneHead:
-    """Retrieval without attending to anything: all positions weigh the same, and the read-out does the search.
+    """A model that solves retrieval with uniform attention: all positions have the same weight, and the read-out searches.
 
-    Attention puts out how often each token occurs, as a share. The position itself adds 1 to every token that begins with the
-    letter it seeks. Of those, the one that occurs has more than 1, the others have 1, and no other token has more than 1 - 1
-    / n. So it is right at every length and temperature where one token begins with the letter sought, though its logits are
-    constant: such a head is positional as much as symbolic. What a positional head cannot do is to put its weight on the
-    right key.
+    The output of attention is the relative frequency of each token. The position itself adds 1 to every token that begins
+    with the letter it seeks. Of those, the one that occurs has more than 1, the others have 1, and no other token has more
+    than 1 - 1/n. So it is right at every length and temperature where one token begins with the letter sought, though its
+    logits are constant: such a head is positional as much as symbolic. What a positional head cannot do is to put its weight
+    on the right key.
     """
     _require_sizes(alphabet=alphabet - 1, digits=digits)
     first, sought = letters_of_pairs(alphabet, digits)
@@ -225,7 +225,7 @@ def letters_of_pairs(alphabet: int, digits: int) -> tuple[Int[Tensor, " V"], Int
 
 
 def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | None = None) -> OneHead:
-    """Index by a purely positional head, in one plane: paper A's H_POS, with the ids of `IndexTask`.
+    """A model that solves index by a purely positional head, in one plane: paper A's H_POS, with the ids of `IndexTask`.
 
     items    places of an input before the query
     symbols  letters
@@ -234,8 +234,8 @@ def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | N
 
     The key of every letter is v, that of a query is nothing. The query j, which stands at place n = `items`, is v turned back
     by (n - j) angle, so place p gets the logit cos((p - j) angle), and the query's own place 0. The largest is 1, at p = j
-    alone as long as d angle is no multiple of 2 pi for d = 1 ... n - 1. A letter's value is its one-hot; nothing else is put
-    out.
+    alone as long as d angle is no multiple of 2 pi for d = 1 ... n - 1. A letter's value is its one-hot; there is no other
+    output.
 
     Raises ValueError if a size is below 1 or the angle makes two places look alike.
 
@@ -262,19 +262,19 @@ def h_pos(items: int = 16, symbols: int = 8, angle: float = 0.4, beta: float | N
 
 
 def h_sym(items: int = 16, symbols: int = 16, attributes: int = 8, angle: float = 0.0, beta: float | None = None) -> OneHead:
-    """Retrieval by a head that is purely symbolic at angle 0, in one plane: paper A's H_SYM, with the ids of `RetrievalTask`.
+    """A model that solves retrieval by a head that is purely symbolic at angle 0, in one plane: paper A's H_SYM.
 
     items       pairs of an input before the query
-    symbols     what pairs are found by
-    attributes  what is asked for
+    symbols     first parts of pairs, which the query names
+    attributes  second parts, which are the answers
     angle       of the plane, radians per position
     beta        inverse temperature; one that provably suffices unless given
 
-    Symbols stand omega = 2 pi / symbols apart on the circle; the key of a pair is that of its symbol, the key of a query
-    nothing. The query of a symbol has the symbol's direction, turned so that it meets its key at the middle c = (n - 1) / 2
-    of the input: the pair at place p whose symbol is k after the one sought gets the logit cos(k omega + (c - p) angle). At
-    angle 0 the right pair has 1, any other at most cos omega, the query itself 0. While (n - 1) angle < omega the right pair
-    still wins (`theory.aimed_gap`). The value of a pair is its attribute.
+    Ids are those of `RetrievalTask`. Symbols are omega = 2 pi / symbols apart on the circle; the key of a pair is that of its
+    symbol, the key of a query zero. The query of a symbol has the symbol's direction, turned so that it meets its key at the
+    middle c = (n - 1) / 2 of the input: the pair at place p whose symbol is k after the one sought gets the logit cos(k omega
+    + (c - p) angle). At angle 0 the right pair has 1, any other at most cos omega, the query itself 0. While (n - 1) angle <
+    omega the right pair still wins (`theory.aimed_gap`). The value of a pair is its attribute.
 
     Raises ValueError if a size is below 1 or the angle is too large for the number of items.
 
@@ -303,7 +303,7 @@ def h_sym(items: int = 16, symbols: int = 16, attributes: int = 8, angle: float 
 def h_mix(
     items: int = 16, symbols: int = 12, attributes: int = 8, angle: float | None = None, beta: float | None = None
 ) -> OneHead:
-    """Partial induction in two planes, one that never turns and one of a moderate angle: paper A's H_MIX.
+    """A model that solves partial induction in two planes, one that never turns and one of a moderate angle: paper A's H_MIX.
 
     Ids are those of `PartialInductionTask`; arguments as for `h_sym`, `angle` that of the second plane. The first plane
     matches symbols as in `h_sym`, with weight c. In the second every pair has the key v, and the query is turned so that
@@ -348,14 +348,16 @@ def h_single(
     aim: float | None = None,
     beta: float | None = None,
 ) -> OneHead:
-    """Partial induction in one plane of one small angle, which corollary 1 of paper A says cannot be.
+    """A model that solves partial induction in one plane of one small angle: a construction of our own.
+
+    Paper A's corollary 1, as far as we know it, excludes this for pure heads; this head is neither positional nor symbolic.
 
     Ids are those of `PartialInductionTask`; arguments as for `h_sym`, and `aim` in radians. Symbols stand omega apart as in
     `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense in which the plane turns. A pair
     d places before the last one whose symbol is k after the one sought gets cos(k omega + aim + d angle): a match loses with
     every place that it lies further back, and still beats all other symbols while 2 aim + (2 n - 3) angle < omega. So the
-    latest match wins. Its lead is small, `theory.single_gap`, and the temperature has to make up for it: that is what a
-    second plane saves. Unless given, angle and aim are those with the largest lead.
+    latest match wins. Its lead is small, `theory.single_gap`, so it needs a low temperature, which a
+    second plane would avoid. Unless given, angle and aim are those with the largest lead.
 
     Raises ValueError if a size is below 1, or angle and aim let a place count as much as a symbol.
 
@@ -383,7 +385,7 @@ def h_single(
 
 
 def _pairs(symbol_keys: Float[Tensor, "K d"], attributes: int) -> tuple[Float[Tensor, "V d"], Float[Tensor, "V answers"]]:
-    """Keys and values of all tokens of a pair task: a pair is found by its symbol and gives its attribute, a query neither."""
+    """Keys and values of all tokens of a pair task: a pair has the key of its symbol and the value of its attribute."""
     symbols = len(symbol_keys)
     key = torch.cat((symbol_keys.repeat_interleave(attributes, 0), torch.zeros_like(symbol_keys)))
     value = torch.eye(attributes, dtype=torch.float64).repeat(symbols, 1)

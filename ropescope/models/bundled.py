@@ -1,4 +1,4 @@
-"""Trained models that come with the package."""
+"""Trained models that are part of the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[1] / "bundled"
 
 
 def bundled_folder(name: str) -> Path:
-    """Where a bundled model lies: a folder that `GPTJForCausalLM.from_pretrained` opens too."""
+    """The folder of a bundled model, which `GPTJForCausalLM.from_pretrained` can load too."""
     names = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
     if name not in names:
         raise ValueError(f"bundled model {name!r} does not exist: there are {', '.join(names)}")
@@ -19,7 +19,7 @@ def bundled_folder(name: str) -> Path:
 
 
 def bundled_seed(name: str) -> int:
-    """Seed of the run that a bundled model comes from: its test sequences are those of that seed."""
+    """The seed of the training run of a bundled model, which is also that of its test sequences."""
     seed: int = json.loads((bundled_folder(name) / "source.json").read_text())["seed"]
     return seed
 
@@ -40,7 +40,7 @@ def bundled(name: str) -> GPTJ:
 
 
 def model_of(task: str, vocab_size: int, folder: Path | None = None) -> tuple[GPTJ, Path]:
-    """The model in the folder, or else the bundled one of the task, and where it lies; refused if it is of another task."""
+    """The model in the folder, or the bundled one of the task, and its folder. Raises ValueError if it is of another task."""
     source = folder or bundled_folder(task)
     model = load_gptj(source)
     require_vocabulary(model, task, vocab_size)

@@ -1,6 +1,6 @@
-"""Checkpoints of a training run, as `transformers` keeps them: folders beside each other, or revisions of a hub id.
+"""Checkpoints of a training run, as `transformers` stores them: folders in one folder, or revisions of a hub id.
 
-Only one of them is ever on this machine beside what was here before: a revision is downloaded, read and removed again.
+Revisions are downloaded one at a time, and each is deleted after it was read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..console import first_line
 from ..runs import read_header
-from .load import silent
+from .load import quiet_loading
 
 NEEDED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
-"""Files of a hub id that are downloaded: settings, tokenizer and weights; never anything pickled, never code."""
+"""Files that are downloaded: settings, tokenizer and weights, never pickles or code."""
 
 ASIDE = ("transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype")
 """Entries of `config.json` that do not change what a model computes in a given precision."""
@@ -30,7 +31,7 @@ PIECE = 1 << 22
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One of them: the step it was kept at, what it is called, and where it is (folder, or hub id with its revision)."""
+    """A checkpoint: its training step, its name, and its source (a folder, or a hub id with a revision)."""
 
     step: int
     name: str
@@ -39,23 +40,23 @@ class Checkpoint:
 
 
 def find_checkpoints(source: str, revisions: Sequence[str] = ()) -> list[Checkpoint]:
-    """All checkpoints in a folder, or the revisions asked for of a hub id, in the order of their steps.
+    """All checkpoints in a folder, or the given revisions of a hub id, in the order of their steps.
 
-    The step is what `trainer_state.json` says, else the last number of the name.
+    The step is that in `trainer_state.json`, or the last number of the name.
     """
     folder = Path(source)
     if revisions:
         if folder.exists():
-            raise ValueError(f"--revisions are those of a hub id, and {source} is a folder: leave them out")
+            raise ValueError(f"revisions are for a hub id, and {source} is a folder: leave them out")
         if source.count("/") != 1 or source.startswith((".", "/", "~")):
             raise ValueError(f"{source} is neither a folder nor a hub id like org/name")
         found = [Checkpoint(_last_number(revision), revision, source, revision) for revision in revisions]
     else:
         if not folder.is_dir():
-            raise ValueError(f"{source} is no folder: give a run folder, a folder of checkpoints, or a hub id with --revisions")
+            raise ValueError(f"{source} is no folder: give a run folder, a folder of checkpoints, or a hub id with revisions")
         found = [Checkpoint(_step(path), path.name, str(path)) for path in folder.iterdir() if holds_model(path)]
         if not found:
-            raise ValueError(f"{source} holds neither a training run nor checkpoints of transformers: see what is in it")
+            raise ValueError(f"{source} holds neither a training run nor checkpoints of transformers: check the path")
     found.sort(key=lambda one: one.step)
     for one, other in itertools.pairwise(found):
         if one.step == other.step:
@@ -64,7 +65,7 @@ def find_checkpoints(source: str, revisions: Sequence[str] = ()) -> list[Checkpo
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether a folder is one of a `transformers` model with its weights."""
+    """Whether a folder holds a `transformers` model with its weights."""
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
@@ -77,33 +78,32 @@ def _step(folder: Path) -> int:
 
 def _last_number(name: str) -> int:
     if not (numbers := re.findall(r"\d+", name)):
-        raise ValueError(f"{name} names no step: checkpoints are called checkpoint-500 or the like")
+        raise ValueError(f"{name} names no step: checkpoints have names like checkpoint-500")
     return int(numbers[-1])
 
 
 @contextmanager
 def at_hand(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Its folder, downloaded for as long as it is needed if it is a revision of a hub id."""
+    """The checkpoint's folder; a revision of a hub id is downloaded, and deleted at the end of the context."""
     if checkpoint.revision is None:
         yield Path(checkpoint.source)
         return
-    import transformers  # noqa: PLC0415
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
+    name = f"{checkpoint.source} at {checkpoint.revision}"
     with tempfile.TemporaryDirectory(prefix="ropescope-") as into:
         try:
-            with silent(transformers):
+            with quiet_loading():
                 snapshot_download(checkpoint.source, revision=checkpoint.revision, local_dir=into, allow_patterns=list(NEEDED))
         except Exception as error:  # the hub, the network or the disk may fail in many ways
-            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise ValueError(f"{checkpoint.source} at {checkpoint.revision} cannot be downloaded: {reason[:300]}") from None
+            raise ValueError(f"{name} cannot be downloaded: {first_line(error)}") from None
         if not holds_model(Path(into)):
-            raise ValueError(f"{checkpoint.source} at {checkpoint.revision} holds no weights in safetensors: it is not opened")
+            raise ValueError(f"{name} holds no weights in safetensors: it is not loaded")
         yield Path(into)
 
 
 def weights_hash(folder: Path) -> str:
-    """By which weights are recognised: of all names, types, shapes and numbers, however they lie in files."""
+    """The hash of all names, types, shapes and numbers, however they are split into files."""
     places: dict[str, tuple[Path, str, int, int]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         places |= _places(path)
@@ -119,7 +119,7 @@ def weights_hash(folder: Path) -> str:
 
 
 def _places(path: Path) -> dict[str, tuple[Path, str, int, int]]:
-    """Of every tensor in a file: type and shape, and where its bytes begin and end."""
+    """The type, shape, first and last byte of every tensor in a file."""
     whole = path.stat().st_size
     try:
         header, front = read_header(path)
@@ -128,18 +128,18 @@ def _places(path: Path) -> dict[str, tuple[Path, str, int, int]]:
         for name, entry in header.items():
             begin, end = (front + offset for offset in entry["data_offsets"])
             if not front <= begin <= end <= whole:
-                raise ValueError("it is cut short")
+                raise ValueError("it is truncated")
             found[name] = (path, json.dumps([entry["dtype"], entry["shape"]]), begin, end)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no whole file of safetensors ({error}): copy it anew") from None
+        raise ValueError(f"{path} is not a complete safetensors file ({error}): copy it again") from None
     return found
 
 
 def settings_hash(folder: Path) -> str:
-    """Of what `config.json` says of the model; not of who wrote it when, or for what use."""
+    """The hash of those entries of `config.json` that change what the model computes."""
     try:
         settings = json.loads((folder / "config.json").read_text())
-        said = {key: value for key, value in settings.items() if key not in ASIDE}
+        relevant = {key: value for key, value in settings.items() if key not in ASIDE}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be read ({error}): copy it anew") from None
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        raise ValueError(f"{folder / 'config.json'} cannot be read ({error}): copy it again") from None
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()

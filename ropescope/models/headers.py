@@ -1,7 +1,4 @@
-"""Headers of files of weights, read before any library believes them: a number in a file is no reason to fill the memory.
-
-Safetensors files are checked so by their own library, which reads no more than a file holds.
-"""
+"""Sizes of files of weights, checked before they are loaded: no number in a header may fill the memory."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from typing import IO
 from safetensors import SafetensorError, safe_open
 
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of the plain values of GGUF, by the number of their type."""
+"""Bytes of the scalar values of GGUF, by the number of their type."""
 STRING, ARRAY = 8, 9
 DEEPEST = 4
-"""Arrays within arrays, and axes of a tensor."""
+"""Most levels of nested arrays, and most axes of a tensor."""
 
 
 def check_gguf(path: Path) -> int:
-    """How many numbers the tensors of a GGUF file hold; a ValueError if it says that it holds more than its bytes can."""
+    """How many numbers the tensors of a GGUF file hold. Raises ValueError if its header claims more than fit into the file."""
     with path.open("rb") as file:
         try:
             return _Gguf(file, os.fstat(file.fileno()).st_size).check()
         except (struct.error, OverflowError):
-            raise ValueError("its header is cut short") from None
+            raise ValueError("its header is truncated") from None
 
 
 class _Gguf:
@@ -35,12 +32,12 @@ class _Gguf:
 
     def check(self) -> int:
         if self.file.read(4) != b"GGUF":
-            raise ValueError("it does not begin as a GGUF file does")
+            raise ValueError("it is not a GGUF file")
         version = self.number("I")
-        if not version & 0xFFFF:  # written where numbers are turned round
+        if not version & 0xFFFF:  # big-endian
             self.order, version = ">", version >> 24
         if version not in (2, 3):
-            raise ValueError(f"version {version} of GGUF is not known")
+            raise ValueError(f"version {version} of GGUF is not supported")
         tensors, values = self.number("Q"), self.number("Q")
         for _ in range(self.fitting(values, 13)):  # a name's length, a type, a byte
             self.skip(self.number("Q"))
@@ -53,9 +50,9 @@ class _Gguf:
         return int(found)
 
     def fitting(self, count: int, each: int) -> int:
-        """A count of things of so many bytes at least, if what is left of the file can hold them."""
+        """The count, if the rest of the file can hold so many entries of at least `each` bytes."""
         if count * each > self.size - self.file.tell():
-            raise ValueError(f"its header tells of {count:,} entries, more than the file can hold")
+            raise ValueError(f"its header claims {count:,} entries, more than the file can hold")
         return count
 
     def skip(self, count: int) -> None:
@@ -74,17 +71,17 @@ class _Gguf:
             for _ in range(self.fitting(count, 8)):
                 self.value(kind, depth + 1)
         else:
-            raise ValueError(f"its header holds a value of type {kind}, which is not known")
+            raise ValueError(f"its header holds a value of the unknown type {kind}")
 
     def tensor(self) -> int:
         self.skip(self.number("Q"))
         axes = self.number("I")
         if axes > DEEPEST:
-            raise ValueError(f"its header tells of a tensor of {axes} axes")
+            raise ValueError(f"its header claims a tensor of {axes} axes")
         numbers = math.prod(self.number("Q") for _ in range(axes))
         self.number("I")  # its type
-        if self.number("Q") > self.size or numbers > 32 * self.size:  # the closest packing has less than two bits to a number
-            raise ValueError("its header tells of a tensor that lies outside of the file")
+        if self.number("Q") > self.size or numbers > 32 * self.size:  # the densest packing has less than two bits per number
+            raise ValueError("its header claims a tensor outside of the file")
         return numbers
 
 

@@ -1,4 +1,4 @@
-"""A model that other processes open for themselves: the same name, and the same weights or none."""
+"""How other processes load the same model: by its name, with a hash of its parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .load import load_model
 
 @dataclass(frozen=True)
 class Source:
-    """All that another process needs to open the same model, and the hash that its parameters must have there."""
+    """All that another process needs to load the same model, and the hash that its parameters must have there."""
 
     name: str
     dtype: str
@@ -24,26 +24,26 @@ class Source:
 
 
 def source_of(model: nn.Module, name: str, dtype: str, trust_remote_code: bool) -> Source:
-    """Where an open model came from, for other processes: a folder or file by its whole path."""
+    """The source of a loaded model; a folder or file by its absolute path."""
     path = Path(name)
     return Source(str(path.resolve()) if path.exists() else name, dtype, trust_remote_code, parameter_hash(model))
 
 
 def open_source(source: Source) -> nn.Module:
-    """The model, here; a ValueError in one sentence if it is not there or not the same."""
+    """The model, loaded in this process. Raises ValueError if it does not exist or has other weights."""
     try:
         model = load_model(source.name, source.dtype, source.trust_remote_code).model
     except ValueError as error:
         raise ValueError(f"on {socket.gethostname()}: {error}") from None
     if parameter_hash(model) != source.parameters:
         raise ValueError(
-            f"on {socket.gethostname()}: {source.name} holds other weights than where the run was started: copy them anew"
+            f"on {socket.gethostname()}: {source.name} holds other weights than where the run was started: copy them again"
         )
     return model
 
 
 def parameter_hash(model: nn.Module) -> str:
-    """Of all parameters and buffers as they are in memory, wherever they came from."""
+    """The SHA-256 of all parameters and buffers in memory."""
     found = hashlib.sha256()
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())

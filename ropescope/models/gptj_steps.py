@@ -1,7 +1,7 @@
-"""GPT-J opened up: its attention weights to look at or to replace, and a long front of tokens read once for many sequences.
+"""GPT-J step by step: attention weights that can be read and replaced, and a long prefix computed once for many sequences.
 
-`run` computes what `GPTJ.forward` does, with the attention weights written out. Use the model itself where nothing of this is
-needed: it is faster, and its memory does not grow with the square of the length.
+`run` computes what `GPTJ.forward` does, with explicit attention weights. Use the model itself where you need none of this: it
+is faster, and its memory does not grow with the square of the length.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .gptj import GPTJ, Block
 OnWeights = Callable[[int, Tensor], Tensor | None]
 """Called with a layer's number and its attention weights (B, H, t, T); returns those to use instead, or None to keep them."""
 OnState = Callable[[int, Tensor], None]
-"""Called with the number of layers passed, from 0 on, and what each position holds then (B, t, width)."""
+"""Called with the number of layers passed, from 0 on, and the residual stream at that point (B, t, width)."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """Tokens that stand before others: all that later positions can see of them, one entry per layer."""
+    """Cached keys and values of a prefix, one entry per layer: all that later positions can see of it."""
 
     keys: tuple[Float[Tensor, "H T d"], ...]
     values: tuple[Float[Tensor, "H T d"], ...]
 
     @property
     def length(self) -> int:
-        """How many tokens."""
+        """The number of tokens."""
         return self.keys[0].shape[1]
 
 
@@ -39,11 +39,10 @@ class Front:
 def read_front(
     model: GPTJ, ids: Int[Tensor, " T"], window: int | None = None, positions: Int[Tensor, " T"] | None = None
 ) -> Front:
-    """Pass tokens through the model once; memory grows with their number and not with its square.
+    """The keys and values of a prefix, from one pass whose memory is linear in its length.
 
-    With a `window` they pass in pieces of that many tokens, each as if it stood alone at the beginning: so every token carries
-    what it would carry in a short input. `positions` is where the keys stand for those who look at them, one after another
-    unless given.
+    With a `window` the tokens pass in pieces of that many, each as if it were the whole input, so every token has the state
+    that it would have in a short input. `positions` are those of the keys for later queries, consecutive unless given.
     """
     pieces = F.pad(ids, (0, -len(ids) % window)).view(-1, window) if window else ids[None]
     places = torch.arange(len(ids)) if positions is None else positions
@@ -51,7 +50,7 @@ def read_front(
     keys, values = [], []
     x = model.embedding(pieces)
     for block in _blocks(model):
-        # What fills up the last piece stands behind all tokens, so none of them sees it.
+        # The padding of the last piece follows all tokens, so none of them sees it.
         key, value = (part.transpose(0, 1).flatten(1, 2)[:, : len(ids)] for part in block.project(block.norm(x), own)[1:])
         keys.append(block.rope.rotate(key, places))
         values.append(value)
@@ -67,7 +66,7 @@ def run(
     on_weights: OnWeights | None = None,
     on_state: OnState | None = None,
 ) -> Float[Tensor, "B vocabulary"]:
-    """Logits at the last position of every sequence, each standing behind the same `front`."""
+    """Logits at the last position of every sequence, each after the same prefix `front`."""
     seen = 0 if front is None else front.length
     positions = seen + torch.arange(ids.shape[1])
     later = torch.arange(seen + ids.shape[1]) > positions[:, None]
@@ -96,7 +95,7 @@ def run(
 
 @torch.inference_mode()
 def read_out(model: GPTJ, state: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
-    """What the model would say if its last layer had left `state`."""
+    """The logits of a final residual `state`."""
     logits: Tensor = model.readout(model.norm(state))
     return logits
 

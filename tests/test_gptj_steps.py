@@ -1,10 +1,10 @@
-"""The opened GPT-J computes what the model computes, and its front is the long sequence's own."""
+"""GPT-J step by step computes what the model computes, also after a cached prefix."""
 
 import pytest
 import torch
 
 from ropescope.models.gptj import GPTJ, GPTJConfig
-from ropescope.models.opened import read_front, run
+from ropescope.models.gptj_steps import read_front, run
 from ropescope.rope import Rope
 
 
@@ -18,7 +18,7 @@ def model(request) -> GPTJ:
     return model
 
 
-def test_opened_equals_the_model(model):
+def test_steps_equal_the_model(model):
     ids = torch.randint(20, (5, 9))
     assert torch.allclose(run(model, ids), model(ids)[:, -1], rtol=0, atol=1e-12)
 
