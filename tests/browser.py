@@ -6,14 +6,37 @@ from contextlib import contextmanager
 from playwright.sync_api import sync_playwright
 
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update")
-running = []
+PATIENCE = 120_000
+"""Milliseconds until a state that never comes is an error. Nothing waits that long unless it is broken."""
+_running = []
+
+
+@contextmanager
+def running():
+    """The browser that runs already, or a new one: Playwright can only run once at a time.
+
+    While it runs, this thread has a running event loop, so that nothing else may call `asyncio.run`. That is why the browser is
+    shared by the tests of one folder, and not by the whole session.
+    """
+    if _running:
+        yield _running[0]
+        return
+    with sync_playwright() as playwright:
+        _running.append(
+            playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET), timeout=PATIENCE)
+        )
+        try:
+            yield _running[0]
+        finally:
+            _running.pop().close()
 
 
 @contextmanager
 def opened(path, **context):
-    """A page opened from a file, and the list of what its console complained of; `context` as in Playwright."""
-    with _browser() as browser:
+    """A page opened from a file, and the list of its errors and warnings; `context` as in Playwright."""
+    with running() as browser:
         place = browser.new_context(offline=True, **context)
+        place.set_default_timeout(PATIENCE)
         page = place.new_page()
         complaints = []
         page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
@@ -21,17 +44,3 @@ def opened(path, **context):
         page.goto(path.resolve().as_uri())
         yield page, complaints
         place.close()
-
-
-@contextmanager
-def _browser():
-    """The browser that another page is open in, or a new one: Playwright can only run once at a time."""
-    if running:
-        yield running[0]
-        return
-    with sync_playwright() as playwright:
-        running.append(playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET)))
-        try:
-            yield running[0]
-        finally:
-            running.pop().close()

@@ -27,6 +27,7 @@ from ..studies.claims import Claim, judge
 from ..studies.study import Study
 from . import playground
 from .kinds import old_study
+from .modules import joined
 
 ASSETS = Path(__file__).parent / "assets"
 ENGINE = "window.vegaEmbed = vegaEmbed;"
@@ -68,7 +69,7 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
         scoreboard=scoreboard_html(scores) if scores else "",
         sections="\n".join(sections),
         engine=_packed(vl_convert.javascript_bundle(ENGINE)),
-        script=_asset("page.js") + (playground.script() if played else ""),
+        script=joined(ASSETS / "page") + (playground.script() if played else ""),
     )
     write_whole(out, page)
     return out

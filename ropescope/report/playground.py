@@ -1,4 +1,4 @@
-"""The playground as HTML: data of a run, and one script and one style sheet that any number of playgrounds share."""
+"""The playground as HTML: the data of a run, and one script and one style sheet for any number of playgrounds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .modules import joined
+
 ASSETS = Path(__file__).parent / "assets"
 # Nothing in a script element may look like the end of it, or like a comment; U+2028 and U+2029 end lines in old scripts.
 UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def fragment(data: Mapping[str, Any], run: str) -> str:
-    """The element of one playground. The page needs `script` and `style` once, whatever the number of fragments.
+    """Return the element of one playground. A page needs `script` and `style` once, for any number of fragments.
 
-    data  what `playground.json` of a run folder holds
-    run   the name by which the page's charts and the playground tell each other which head is chosen
+    data  the content of `playground.json` in a run folder
+    run   the name of the run in the event that tells charts and playgrounds which head is chosen
     """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(UNSAFE)
     return (
@@ -28,17 +30,17 @@ def fragment(data: Mapping[str, Any], run: str) -> str:
 
 
 def script() -> str:
-    """What makes playgrounds of fragments: plain JavaScript, safe inside a script element."""
-    return (ASSETS / "playground.js").read_text(encoding="utf-8")
+    """Return the JavaScript that turns fragments into playgrounds, safe inside a script element."""
+    return joined(ASSETS / "playground")
 
 
 def style() -> str:
-    """How they look: everything scoped to their class."""
+    """Return the style sheet of playgrounds: all of it is scoped to their class."""
     return (ASSETS / "playground.css").read_text(encoding="utf-8")
 
 
 def page(runs: Mapping[str, Mapping[str, Any]], title: str = "Playground") -> str:
-    """A page of playgrounds alone, of one or several runs by their names: one file that needs no network."""
+    """Return a page of playgrounds alone, for one or several runs by name: one file that needs no network."""
     inner = "\n".join(f"<h2>{escape(run)}</h2>\n{fragment(data, run)}" for run, data in runs.items())
     return f"""<!doctype html>
 <html lang="en">
