@@ -130,7 +130,7 @@ def _shown(run: Run, runs: Sequence[Run], is_open: bool) -> str:
     with debug_mode(False):
         figures = study.figures(run)
         payload = _payload(figures)
-    payload |= {"choice": asdict(choice) | {"said": choice.described} if choice else None}
+    payload |= {"choice": asdict(choice) if choice else None}
     film = _film(name, len(_steps(payload))) if "film" in figures else ""
     return f"""
 <section class="run" id="{name}" data-run="{name}" data-model="{escape(model_of(run))}" aria-labelledby="{name}--title">

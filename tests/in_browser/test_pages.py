@@ -42,7 +42,7 @@ def test_runs_of_every_kind(tmp_path):
         assert {part.get_attribute("id") for part in browser.locator(".run").all()} == {*KINDS, "profile-tinyllama-1.1b"}
         for name in KINDS:
             assert browser.locator(f"#{name} figure").count() > 0
-        assert browser.locator("#canonical .claims tbody tr").count() == 10
+        assert browser.locator("#theory .claims tbody tr").count() > 0
         assert complaints == []
 
 
@@ -61,16 +61,17 @@ def hostile_run(folder: Path, inputs=4, layers=4, heads=2):
     closer = {"traces": trace_rows(), "path": path_rows(), "geometry": rows + geometry_rows()[121:]}
     (folder / "closer.json").write_text(json.dumps(closer))
     config = {"model": {"source": HOSTILE, "weights": {HOSTILE: HOSTILE}}, "prompts": HOSTILE, "seed": 0}
-    found = statistics(dataset) | {"claims": [{"claim": HOSTILE, "paper": HOSTILE, "ours": "x" * 10_000, "holds": True}]}
-    found |= {"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000}
+    found = statistics(dataset) | {"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000}
     runs.write_summary(folder, "profile", config, found, ["profile.nc", "closer.json"])
 
 
 def test_hostile_text_is_shown_and_never_run(tmp_path, monkeypatch):
     folder = tmp_path / "a\"><b onclick='x'>&\u05d0\N{GRINNING FACE}"
     hostile_run(folder)
-    row = dict.fromkeys(("claim", "where", "statement", "paper_value", "ours", "note", "run", "chart"), HOSTILE)
-    monkeypatch.setattr(module, "_scoreboard", lambda _: [Claim(**row, paper="A", verdict="partly")])
+    row = dict.fromkeys(("claim", "where", "statement", "paper_value", "note", "run", "chart", "section"), HOSTILE)
+    claim = Claim(**row, ours=HOSTILE + "x" * 10_000, paper="A", verdict="partly")
+    monkeypatch.setattr(module, "judge", lambda *_: [claim])
+    monkeypatch.setattr(module, "_scoreboard", lambda _: [claim])
     page = write_page([folder], tmp_path / "page.html", title=HOSTILE)
     with opened(page, viewport={"width": 360, "height": 740}) as (browser, complaints):
         draw_all(browser)
@@ -96,7 +97,7 @@ def test_the_scoreboard_can_be_filtered(tmp_path, monkeypatch):
         ("1.2", "A", "4.2", "Depth matters", "more", "less", "not", "one model only", "bench-profile", ""),
         ("2.1", "B", "3", "Purity", "4 heads", "", "not run", "", "", ""),
     ]
-    rows = [Claim(**dict(zip(names, row, strict=True))) for row in told]
+    rows = [Claim(**dict(zip(names, row, strict=True)), section="Real language models") for row in told]
     monkeypatch.setattr(module, "_scoreboard", lambda _: rows)
     page = write_page([RESULTS / "bench-profile"], tmp_path / "page.html")
     with opened(page) as (browser, complaints):

@@ -19,7 +19,7 @@ async function show(section, name) {
   setHead(section, name);
   picker.querySelector("[data-pick=layer]").value = found.layer;
   picker.querySelector("[data-pick=head]").value = found.head;
-  picker.querySelector("output").textContent = choice.said[name] ?? "no scores";
+  picker.querySelector("output").textContent = choice.described[name] ?? "no scores";
   for (const word of section.querySelectorAll("[data-head]")) word.textContent = name;
   await Promise.all([...section.querySelectorAll(".figures figure")].map(follow));
 }
