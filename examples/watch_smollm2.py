@@ -21,8 +21,8 @@ from ropescope.tasks.passage import PASSAGE
 def main(arguments: list[str] | None = None) -> None:
     """Train on, watch, and say what came out."""
     options = parsed(arguments)
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, trust_remote_code=False)
     ids = torch.tensor(tokenizer(PASSAGE)["input_ids"])
     pieces = ids.unfold(0, options.tokens, options.tokens // 4)
     settings = TrainingArguments(

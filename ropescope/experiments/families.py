@@ -240,7 +240,9 @@ def _built(family: str, extra: dict[str, Any], seed: int, dtype: torch.dtype) ->
             torch.manual_seed(seed)
             config = _tiny_config(CONFIG_MAPPING[family], extra)
             # The fast way to run experts does not know double precision.
-            model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=dtype, experts_implementation="eager")
+            model: nn.Module = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, experts_implementation="eager", trust_remote_code=False
+            )
             tables = {id(p) for m in model.modules() if "Sinusoidal" in type(m).__name__ for p in m.parameters()}
             suffix, factor = _MULTIPLIED.get(family, ("", 1.0))
             for name, weight in model.named_parameters():
