@@ -439,51 +439,6 @@ def _canonical_report(results: dict[str, Any]) -> None:
         )
 
 
-@app.command(epilog="Example:  ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise")
-def generalise(
-    task: Tasks = "all",
-    model: Model = None,
-    out: Annotated[Path, typer.Option(help="Folder for figures, rows.json and summary.json.")] = Path("out/generalise"),
-    lengths: Annotated[str, typer.Option(help="Tokens of the inputs.")] = "17,33,65,129,257,513,850,1700,3000,5000",
-    samples: Annotated[int, typer.Option(help="Sequences per length and seed.")] = 512,
-    seeds: Annotated[int, typer.Option(help="How many times to draw the sequences, for the spread.")] = 3,
-    share: Annotated[int, typer.Option(help="Sequences behind one front, which is read once for all of them.")] = 32,
-    fillers: Annotated[str, typer.Option(help="Extra targets in front: same, one letter or one token.")] = "same",
-    seed: Seed = 0,
-) -> None:
-    """Accuracy on inputs longer than those of training, beside what short inputs predict. Run it again to go on."""
-    from . import runs
-    from .experiments import generalise as experiment
-    from .models.bundled import model_of
-    from .report import generalise as figures
-    from .training import trainer
-
-    names = _task_names(task, model)
-    settings = experiment.Settings(tuple(_whole_numbers("--lengths", lengths)), samples, seeds, share, fillers, seed)
-    tasks = {name: trainer.recipe(name).make_task() for name in names}
-    for each in tasks.values():
-        settings.check(each)
-    opened = {name: model_of(name, each.vocab_size, model) for name, each in tasks.items()}
-    models = {name: (network, tasks[name]) for name, (network, _) in opened.items()}
-    shown = _model_name(model)
-    weights = {name: runs.sha256(source / "model.safetensors") for name, (_, source) in opened.items()}
-    config = {"task": task, "models": dict.fromkeys(names, shown), "weights": weights, **asdict(settings)}
-    folder = _folder(out)
-    total = len(names) * len(settings.lengths) * seeds * len(experiment.KINDS)
-    rows = list(_progress(experiment.generalise(models, settings, config, folder), total, "fronts"))
-    results: dict[str, Any] = {}
-    files = ["rows.json"]
-    for name, (network, its_task) in models.items():
-        results[name] = {"heads_are": experiment.head_names(network)}
-        results[name] |= experiment.summary([row for row in rows if row["task"] == name], its_task)
-        about = figures.said(name, config)
-        files += figures.write_figures(name, results[name], about, folder)
-    runs.write_summary(folder, "generalise", config, results, files)
-    for name, found in results.items():
-        _generalise_report(found, figures.said(name, config))
-    _look_at(folder, files)
-
-
 def _task_names(task: str, model: Path | None) -> list[str]:
     if task == "all" and model is not None:
         raise ValueError("--model needs the task it was trained on: say which, number or letter")
@@ -505,50 +460,6 @@ def _model_name(folder: Path | None) -> str:
         return "bundled model"
     path = folder.resolve()
     return f"model {path.parent.name if path.name == 'model' else path.name}"
-
-
-def _generalise_report(results: dict[str, Any], about: str) -> None:
-    curves, hops = results["curves"], [name for name in results["curves"]["measured"] if name != "overall"]
-    kinds, predicted = list(curves), list(results["mean_distance"])
-
-    def cell(kind: str, name: str, at: int) -> str:
-        mean, spread = curves[kind][name]["mean"][at], curves[kind][name]["sd"][at]
-        return f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
-
-    def tokens(value: float | None) -> str:
-        return "-" if value is None else f"{value:,.0f}"
-
-    def times(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}x"
-
-    typer.echo(about)
-    _table(
-        ["tokens", "measured", *hops, *kinds[1:]],
-        [
-            [f"{n:,}", cell(kinds[0], "overall", at)]
-            + [f"{curves[kinds[0]][name]['mean'][at]:.3f}" for name in hops]
-            + [cell(kind, "overall", at) for kind in kinds[1:]]
-            for at, n in enumerate(results["lengths"])
-        ],
-    )
-    lines = [
-        [f"{level}, {name}", tokens(at[kinds[0]])]
-        + [text for kind in predicted for text in (tokens(at[kind]), times(at[f"{kind} / {kinds[0]}"]))]
-        + [tokens(at[kind]) for kind in kinds[1:] if kind not in predicted]
-        for level, classes in results["crossings"].items()
-        for name, at in classes.items()
-        if any(value is not None for value in at.values())
-    ]
-    titles = [text for kind in predicted for text in (f"by {kind}", "over measured")]
-    _table(["accuracy falls to", "at tokens", *titles, *(kind for kind in kinds[1:] if kind not in predicted)], lines)
-    simple = results["closed_form"]
-    halves = zip(results["heads_are"], *(simple[f"half_{which}"] for which in ("predicted", "measured")), strict=True)
-    typer.echo(
-        "tokens at which the front has half of a head's attention, by its weight on wrong targets in short inputs alone / "
-        "measured:\n" + ", ".join(f"{head} {tokens(said)}/{tokens(measured)}" for head, said, measured in halves)
-    )
-    if simple["off"] is not None:
-        typer.echo(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}\n")
 
 
 @app.command(

@@ -185,7 +185,7 @@ def test_bad_input_shows_no_traceback(arguments, says, tmp_path):
 @pytest.mark.parametrize("command", ["evaluate", "mechanisms", "generalise"])
 def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_path):
     with pytest.raises(ValueError, match=f"vocabulary of {sizes[0]} tokens and the {task} task one of {sizes[1]}"):
-        getattr(cli, command)(task, bundled_folder(other), tmp_path / "out")
+        cli.app([command, task, "--model", str(bundled_folder(other)), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 

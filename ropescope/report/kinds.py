@@ -13,7 +13,7 @@ from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from ..studies.study import HeadChoice, Study
-from . import canonical, control, dynamics, generalise, llm, mechanisms, profile, upkeep
+from . import canonical, control, dynamics, llm, mechanisms, profile, upkeep
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,6 @@ def _mechanisms(run: Run) -> str:
     return "; ".join(parts)
 
 
-def _generalise(run: Run) -> str:
-    parts = []
-    for task, found in run.results.items():
-        half = found["crossings"]["0.5"]["overall"]["measured"]
-        where = f"beyond {found['lengths'][-1]:,}" if half is None else f"at {half:,.0f}"
-        parts.append(f"{task} task, {run.config['models'][task]}: half of the answers are right {where} tokens")
-    return "; ".join(parts)
-
-
 def _control(run: Run) -> str:
     return f"{control.said(run.config)}: {len(run.results['changes']) - 1} changes"
 
@@ -158,7 +149,6 @@ KINDS = {
     "sweep": Kind("Training", _watched, dynamics.of_run),
     "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
     "mechanisms": Kind("What heads do", _mechanisms, mechanisms.of_run),
-    "generalise": Kind("Beyond the length of training", _generalise, generalise.of_run),
     "canonical": Kind("Canonical tasks", _held, canonical.of_run),
     "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),

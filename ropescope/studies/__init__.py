@@ -14,7 +14,12 @@ from .study import Study
 if TYPE_CHECKING:
     from ..runs import Run
 
-FOLDERS = ("theory", "bench", "reproduce")
+FOLDERS = (
+    "length",
+    "theory",
+    "bench",
+    "reproduce",
+)
 """Folders of studies, in the order in which their runs appear on a page."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import types
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -34,10 +34,18 @@ def run_study(
     with ExitStack() as held:
         temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
         folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
+        if not folder.exists():
+            held.callback(_remove_empty, folder)
         held.enter_context(locked(folder, patience))
         outcome = study.run(settings, Work(folder, engine, progress, console.tell))
         run = _write(study, folder, outcome, pictures=out is not None)
         return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Leave no empty folder behind where a study refused its settings."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _write(study: Study, folder: Path, outcome: Outcome, pictures: bool) -> Run:

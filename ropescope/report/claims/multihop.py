@@ -1,4 +1,4 @@
-"""Claims on the number and letter tasks: learning, heads, planes, mechanisms, length (paper B, sections 3.1 to 3.3 and 3.6)."""
+"""Claims on the number and letter tasks: learning, heads, planes, mechanisms (paper B, sections 3.1 to 3.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...runs import Run
 from ...studies.claims import Found, NotRunError, Runs, Trained, claims_in, every, graded, listed, span
 from ...tasks import TASKS
-from ..generalise import PAPER as LENGTHS
 from ..mechanisms import TABLE_1
 
 claim = claims_in("The number and letter tasks, and how they are learned")
@@ -767,142 +766,3 @@ def composition_number(runs: Runs) -> Found:
 def composition_letter(runs: Runs) -> Found:
     """With l layers and h hops the letter model computes Retrieval h times, then Reflexive l - h times."""
     return _composition(runs, "letter")
-
-
-# Length
-
-
-def _at_length(runs: Runs, task: str, length: int, holds: Any, close: Any) -> Found:
-    """Accuracy at a length, between measured ones on a logarithmic axis; the range over all runs that measured there."""
-    run = runs.of_task("generalise", task)
-    values = []
-    for one in runs.of("generalise"):
-        found = one.results.get(task)
-        if found is None or one.config["fillers"] != "same" or not found["lengths"][0] <= length <= found["lengths"][-1]:
-            continue
-        if len(found["lengths"]) > 2 or length in found["lengths"]:  # two lengths are too far apart to draw a line between
-            mean = found["curves"]["measured"]["overall"]["mean"]
-            values.append(float(np.interp(np.log(length), np.log(found["lengths"]), mean)))
-    if not values:
-        raise NotRunError(f"no model of the {task} task was measured at {length:,} tokens")
-    best = max(values)
-    models = f"{len(values)} models" if len(values) > 1 else "one model"
-    return Found(f"{span(values)} ({models})", graded(holds(best), close(best)), run, task)
-
-
-FRONT = "Best of our models; extra targets are drawn like those of training. "
-
-
-def _level(paper: float) -> tuple[Any, Any]:
-    return (lambda ours: abs(ours - paper) <= 0.1), (lambda ours: abs(ours - paper) <= 0.15)
-
-
-LEVEL = FRONT + "Within 0.1 of the paper's, partly within 0.15."
-
-
-@claim(
-    "B-5B-letter-850",
-    "B",
-    "section 3.6, figure 5B",
-    "above 0.9",
-    FRONT + "0.9 or more, partly from 0.8. Neither checkpoint, seed, rate nor dropout brings it back (docs/length.md).",
-)
-def letter_850(runs: Runs) -> Found:
-    """The letter model stays above 90 % up to 850 tokens, fifty times its training length."""
-    paper = LENGTHS["letter"][850]
-    return _at_length(runs, "letter", 850, lambda ours: ours >= paper, lambda ours: ours >= paper - 0.1)
-
-
-@claim("B-5B-letter-3000", "B", "section 3.6, figure 5B", "about 0.65", LEVEL)
-def letter_3000(runs: Runs) -> Found:
-    """Letter at 3,000 tokens."""
-    return _at_length(runs, "letter", 3000, *_level(LENGTHS["letter"][3000]))
-
-
-@claim("B-5B-letter-5000", "B", "section 3.6, figure 5B", "about 0.5", LEVEL)
-def letter_5000(runs: Runs) -> Found:
-    """Letter at 5,000 tokens."""
-    return _at_length(runs, "letter", 5000, *_level(LENGTHS["letter"][5000]))
-
-
-@claim("B-5B-number-250", "B", "section 3.6, figure 5B", "about 0.5", LEVEL)
-def number_250(runs: Runs) -> Found:
-    """Number at 200 to 300 tokens."""
-    return _at_length(runs, "number", 250, *_level(LENGTHS["number"][250]))
-
-
-@claim("B-5B-number-1000", "B", "section 3.6, figure 5B", "about 0.2", LEVEL)
-def number_1000(runs: Runs) -> Found:
-    """Number at 1,000 tokens."""
-    return _at_length(runs, "number", 1000, *_level(LENGTHS["number"][1000]))
-
-
-@claim("B-5B-number-3000", "B", "section 3.6, figure 5B", "about 0.04", LEVEL)
-def number_3000(runs: Runs) -> Found:
-    """Number from 3,000 tokens on: chance."""
-    return _at_length(runs, "number", 3000, *_level(LENGTHS["number"][3000]))
-
-
-@claim(
-    "B-5B-order",
-    "B",
-    "section 3.6, figure 5B",
-    "at every length",
-    "Letter above number at every length measured beyond twice that of training.",
-)
-def order(runs: Runs) -> Found:
-    """Symbolic heads carry farther than positional ones: the letter model falls later than the number model."""
-    run, other = runs.of_task("generalise", "letter"), runs.of_task("generalise", "number")
-    letter, number = run.results["letter"], other.results["number"]
-    lengths = [n for n in letter["lengths"] if n in number["lengths"] and n > 2 * letter["lengths"][0]]
-    pairs = [
-        [found["curves"]["measured"]["overall"]["mean"][found["lengths"].index(n)] for found in (letter, number)]
-        for n in lengths
-    ]
-    half = [found["crossings"]["0.5"]["overall"]["measured"] for found in (letter, number)]
-    said = " and ".join("not" if at is None else f"at {at:,.0f} tokens" for at in half)
-    return Found(f"letter and number fall through 0.5 {said}", every(a > b for a, b in pairs), run, "letter")
-
-
-@claim(
-    "ours-2-first-lengths",
-    "ours",
-    "first trial",
-    "letter 0.98 at 257, 0.84 at 850; number 0.77 at 65, 0.19 at 257",
-    "Each within 0.1 of the trial; partly if some are.",
-)
-def first_lengths(runs: Runs) -> Found:
-    """A first trial of one seed: the letter model falls slowly with length, the number model fast."""
-    trial = {("letter", 257): 0.98, ("letter", 850): 0.84, ("number", 65): 0.77, ("number", 257): 0.19}
-    ours = {}
-    for task, length in trial:
-        found = runs.of_task("generalise", task).results[task]
-        if length not in found["lengths"]:
-            raise NotRunError(f"the {task} model was not measured at {length} tokens")
-        ours[task, length] = found["curves"]["measured"]["overall"]["mean"][found["lengths"].index(length)]
-    said = ", ".join(f"{task} {value:.2f} at {length}" for (task, length), value in ours.items())
-    run = runs.of_task("generalise", "letter")
-    return Found(said, every(abs(ours[at] - value) <= 0.1 for at, value in trial.items()), run, "letter")
-
-
-@claim(
-    "ours-2-fillers",
-    "ours",
-    "first trial",
-    "0.47 at 513 tokens with one letter, 0.92 with all",
-    "The same weights with both kinds of front, longest length measured with both; 0.2 apart.",
-)
-def fillers(runs: Runs) -> Found:
-    """What fills the front matters: with one repeated letter the letter model falls earlier."""
-    fronts: dict[str, dict[str, Any]] = {}
-    for run in runs.of("generalise"):
-        if "letter" in run.results:
-            fronts.setdefault(run.config["weights"]["letter"], {})[run.config["fillers"]] = run
-    for found in fronts.values():
-        if {"same", "one letter"} <= set(found):
-            both = [found[name].results["letter"] for name in ("same", "one letter")]
-            length = max(set(both[0]["lengths"]) & set(both[1]["lengths"]))
-            usual, one = (part["curves"]["measured"]["overall"]["mean"][part["lengths"].index(length)] for part in both)
-            said = f"{one:.2f} at {length:,} tokens with one letter, {usual:.2f} with all"
-            return Found(said, graded(one <= usual - 0.2, one < usual), found["one letter"], "letter")
-    raise NotRunError("no letter model was measured with both kinds of front")

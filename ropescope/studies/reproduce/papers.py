@@ -15,10 +15,11 @@ import altair as alt
 import vl_convert
 
 from ...charts import Chart
-from ...report import canonical, dynamics, generalise, llm, mechanisms, profile
+from ...report import canonical, dynamics, llm, mechanisms, profile
 from ...runs import Run, find_runs, read_profile, write_whole
 from ...tasks import TASKS
 from ..claims import NotRunError, Runs, Trained
+from ..length import figures as length
 from ..theory import figures as theory
 
 Draw = Callable[[Runs], tuple[Chart, Sequence[Run]]]
@@ -278,7 +279,7 @@ def _gaps(runs: Runs) -> tuple[Chart, Sequence[Run]]:
 
 
 def _length(task: str, run: Run) -> Chart:
-    whole = generalise.generalise_figure(task, run.results[task], run.name)
+    whole = length.length_figure(task, run.results[task], run.name)
     return whole.vconcat[0].properties(width=460)
 
 

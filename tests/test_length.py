@@ -10,15 +10,16 @@ import torch
 from test_cli import check_summary, run
 
 import ropescope as rs
-from ropescope import cli
-from ropescope.experiments import generalise as experiment
-from ropescope.experiments.generalise import KINDS, Settings, crossing
 from ropescope.models.gptj import GPTJ, GPTJConfig, save_gptj
 from ropescope.models.gptj_steps import read_front
+from ropescope.studies.length import FILLERS, Settings
+from ropescope.studies.length import run as study
+from ropescope.studies.length.run import KINDS, crossing
 from ropescope.tasks import LetterTask, NumberTask
 
+RESULTS = Path(__file__).parents[1] / "results"
 TASKS = {"number": NumberTask(), "letter": LetterTask()}
-SMALL = Settings((17, 33), samples=16, seeds=2, share=3)
+SMALL = Settings(lengths=(17, 33), samples=16, seeds=2, share=3)
 
 
 def small_model(task, heads: int = 1) -> GPTJ:
@@ -28,24 +29,24 @@ def small_model(task, heads: int = 1) -> GPTJ:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_fronts_give_what_plain_runs_give(name):
-    task, model, settings = TASKS[name], rs.bundled(name), Settings((17, 65), samples=64, seeds=1, share=8)
+    task, model, settings = TASKS[name], rs.bundled(name), Settings(lengths=(17, 65), samples=64, seeds=1, share=8)
     right = []
-    for group in experiment.groups(task, settings, 3, extra=48):
+    for group in study.groups(task, settings, 3, extra=48):
         ids = torch.from_numpy(group.tokens)
-        logits, _ = experiment.answers(model, group, read_front(model, ids[0, :48]), task.targets)
+        logits, _ = study.answers(model, group, read_front(model, ids[0, :48]), task.targets)
         with torch.inference_mode():
             plain = model(ids, last_only=True)[:, 0]
         assert torch.allclose(logits, plain, rtol=1e-4, atol=1e-3)
         assert torch.equal(logits.argmax(-1), plain.argmax(-1))
         right += (plain.argmax(-1).numpy() == group.answer).tolist()
     assert len(right) == 64
-    assert experiment.measure(model, task, settings, 65, 3, "measured")["accuracy"] == np.mean(right)
+    assert study.measure(model, task, settings, 65, 3, "measured")["accuracy"] == np.mean(right)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_predictions_start_where_measuring_does(name):
     task = TASKS[name]
-    measured, *predicted = (experiment.measure(small_model(task), task, SMALL, 17, 0, kind) for kind in KINDS)
+    measured, *predicted = (study.measure(small_model(task), task, SMALL, 17, 0, kind) for kind in KINDS)
     assert predicted == [measured] * 3
 
 
@@ -53,17 +54,15 @@ def test_predictions_start_where_measuring_does(name):
 def test_a_front_of_one_window_is_predicted_exactly(kind):
     """Its tokens see what they see in a short input; standing where the window stands they have other keys."""
     task = TASKS["letter"]
-    measured, predicted = (experiment.measure(rs.bundled("letter"), task, SMALL, 25, 0, k)["heads"] for k in (KINDS[0], kind))
+    measured, predicted = (study.measure(rs.bundled("letter"), task, SMALL, 25, 0, k)["heads"] for k in (KINDS[0], kind))
     same = np.allclose(measured["front"], predicted["front"], rtol=0, atol=1e-5)
     assert same == (kind == "keys and places")
 
 
-@pytest.mark.parametrize(
-    ("name", "fillers"), [(n, f) for n in TASKS for f in experiment.FILLERS if (n, f) != ("number", "one letter")]
-)
+@pytest.mark.parametrize(("name", "fillers"), [(n, f) for n in TASKS for f in FILLERS if (n, f) != ("number", "one letter")])
 def test_fillers_keep_the_path(name, fillers):
     task, seen = TASKS[name], 0
-    for group in experiment.groups(task, replace(SMALL, fillers=fillers), 0, extra=40):
+    for group in study.groups(task, replace(SMALL, fillers=fillers), 0, extra=40):
         solved = task.solve(group.tokens)
         np.testing.assert_array_equal(solved.answer, group.answer)
         np.testing.assert_array_equal(solved.path, group.path)
@@ -84,7 +83,7 @@ def test_fillers_keep_the_path(name, fillers):
 def test_weights_and_margins_are_those_of_the_model():
     """By hand, from the weights of one layer on one input."""
     weights = torch.tensor([0.05, 0.1, 0.4, 0.2, 0.25]).expand(1, 1, 3, 5)  # two keys of front, two targets, the query
-    margin, front, ahead, itself, targets = experiment.node_weights(weights, torch.tensor([[4, 2]]), 2, 2)[0, 0]
+    margin, front, ahead, itself, targets = study.node_weights(weights, torch.tensor([[4, 2]]), 2, 2)[0, 0]
     assert float(margin) == pytest.approx(np.log(0.4 / 0.2))
     assert (float(front), float(ahead)) == pytest.approx((0.15, 0.4))
     assert (float(itself), float(targets)) == pytest.approx((0.25, 0.2))
@@ -93,8 +92,8 @@ def test_weights_and_margins_are_those_of_the_model():
 def test_several_heads_have_names_and_numbers():
     task = TASKS["number"]
     model = small_model(task, heads=2)
-    row = experiment.measure(model, task, SMALL, 33, 0, "measured")
-    assert experiment.head_names(model) == ["L0H0", "L0H1", "L1H0", "L1H1"]
+    row = study.measure(model, task, SMALL, 33, 0, "measured")
+    assert study.head_names(model) == ["L0H0", "L0H1", "L1H0", "L1H1"]
     assert all(len(values) == 4 for values in row["heads"].values())
 
 
@@ -124,7 +123,7 @@ def test_summary_of_hand_made_rows():
         for n, value in zip((17, 170, 1700), values, strict=True)
         for seed, shift in ((0, 0.01), (1, -0.01))
     ]
-    found = experiment.summary(rows, TASKS["letter"])
+    found = study.summary(rows, TASKS["letter"])
     assert found["curves"]["measured"]["overall"]["mean"] == pytest.approx([1.0, 0.8, 0.2])
     assert found["curves"]["measured"]["2-hop"]["sd"] == pytest.approx([0.01 * 2**0.5] * 3, abs=1e-5)
     half = found["crossings"]["0.5"]["overall"]
@@ -137,43 +136,43 @@ def test_summary_of_hand_made_rows():
     assert found["closed_form"]["half_predicted"] == [117.0]
     assert 17 < found["closed_form"]["half_measured"][0] < 170
     json.dumps(found, allow_nan=False)
-    assert experiment.summary(rows[::2], TASKS["letter"])["curves"]["measured"]["overall"]["sd"] == [None] * 3
+    assert study.summary(rows[::2], TASKS["letter"])["curves"]["measured"]["overall"]["sd"] == [None] * 3
 
 
-def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch):
     models = {"letter": (small_model(TASKS["letter"]), TASKS["letter"])}
     config = {"weights": "of the small model", "lengths": (17, 33)}
-    whole = list(experiment.generalise(models, SMALL, config, tmp_path / "whole"))
+    whole = list(study.generalise(models, SMALL, config, tmp_path / "whole"))
     assert len(whole) == 2 * 2 * len(KINDS)
 
-    stopped = experiment.generalise(models, SMALL, config, tmp_path / "part")
+    stopped = study.generalise(models, SMALL, config, tmp_path / "part")
     for _ in range(5):
         next(stopped)
-    computed, measure = [], experiment.measure
+    computed, measure = [], study.measure
 
     def counting(*arguments):
         computed.append(arguments[3:])
         return measure(*arguments)
 
-    monkeypatch.setattr(experiment, "measure", counting)
-    assert list(experiment.generalise(models, SMALL, config, tmp_path / "part")) == whole
+    monkeypatch.setattr(study, "measure", counting)
+    assert list(study.generalise(models, SMALL, config, tmp_path / "part")) == whole
     assert len(computed) == len(whole) - 5
-    assert list(experiment.generalise(models, SMALL, config, tmp_path / "part")) == whole
+    assert list(study.generalise(models, SMALL, config, tmp_path / "part")) == whole
     assert len(computed) == len(whole) - 5
     assert (tmp_path / "part" / "rows.json").read_bytes() == (tmp_path / "whole" / "rows.json").read_bytes()
 
 
 def test_foreign_folders_are_refused(tmp_path):
-    assert experiment.kept_rows(tmp_path, {"seed": 0}) == []
+    assert study.stored_rows(tmp_path, {"seed": 0}) == []
     (tmp_path / "rows.json").write_text('{"config": {"seed": 1}, "rows": []}')
     with pytest.raises(ValueError, match="rows of other settings or weights"):
-        experiment.kept_rows(tmp_path, {"seed": 0})
+        study.stored_rows(tmp_path, {"seed": 0})
     (tmp_path / "rows.json").write_text('{"config": {"se')
     with pytest.raises(ValueError, match="damaged"):
-        experiment.kept_rows(tmp_path, {"seed": 0})
+        study.stored_rows(tmp_path, {"seed": 0})
     (tmp_path / "rows.json").rename(tmp_path / "other.txt")
     with pytest.raises(ValueError, match="holds other files"):
-        experiment.kept_rows(tmp_path, {"seed": 0})
+        study.stored_rows(tmp_path, {"seed": 0})
 
 
 def test_the_command(tmp_path):
@@ -197,31 +196,43 @@ def test_the_command(tmp_path):
 
     # From here on in this process, which has loaded everything already.
     before = (out / "rows.json").stat().st_mtime_ns
-    cli.generalise("letter", model, out, **sizes)
+    again = rs.run("generalise", task="letter", model=model, out=out, **sizes)
     assert (out / "rows.json").stat().st_mtime_ns == before, "nothing is computed again"
+    assert again.summary["results"] == summary["results"]
     with pytest.raises(ValueError, match="rows of other settings or weights"):
-        cli.generalise("letter", model, out, **sizes, seed=1)
+        rs.run("generalise", task="letter", model=model, out=out, **sizes, seed=1)
+
+
+def test_a_recorded_run_as_a_result():
+    result = rs.open_run(RESULTS / "generalise-letter")
+    curve = result.run.results["letter"]["curves"]["keys alone"]["2-hop"]
+    at = {"task": "letter", "curve": "keys alone", "hops": "2-hop"}
+    np.testing.assert_array_equal(result.dataset["accuracy"].sel(at), curve["mean"])
+    assert result.dataset.sizes == {"task": 1, "curve": 4, "hops": 5, "length": 10, "head": 12}
+    assert list(result.figures()) == ["letter"]
+    assert {row.claim for row in result.claims()} == {"B-5B-letter-850", "B-5B-letter-3000", "B-5B-letter-5000"}
+    assert "half of the answers are right" in result.headline
 
 
 @pytest.mark.parametrize(
     ("task", "options", "says"),
     [
         ("word", {}, "task must be one of number, letter"),
-        ("number", {"lengths": "17,many"}, "--lengths must be whole numbers"),
+        ("number", {"lengths": "17,many"}, "each of lengths must be a whole number, not 'many'"),
         ("number", {"lengths": "33,65"}, "lengths must begin with 17"),
         ("number", {"lengths": "17,65,33"}, "lengths must grow"),
         ("number", {"samples": 3}, "samples must be at least 4"),
         ("number", {"seeds": 0}, "seeds must be at least 1"),
         ("all", {"fillers": "one letter"}, "for the letter task alone"),
         ("all", {"fillers": "none"}, "fillers must be one of same, one letter, one token"),
-        ("all", {"model": Path("somewhere")}, "say which, number or letter"),
+        ("all", {"model": Path("somewhere")}, "choose task number or letter"),
         ("number", {"model": Path("/dev/null")}, "holds no model"),
         ("number", {"out": Path("/dev/null/x")}, "cannot be written to"),
     ],
 )
 def test_bad_input(task, options, says, tmp_path):
     with pytest.raises(ValueError, match=says):
-        cli.generalise(task, **({"out": tmp_path} | options))
+        rs.run("generalise", task=task, **({"out": tmp_path} | options))
     assert not list(tmp_path.iterdir())
 
 
@@ -235,4 +246,4 @@ def test_bad_input_is_one_sentence_on_the_command_line(tmp_path):
 def test_a_model_of_another_task_is_refused(tmp_path):
     models = {"letter": (small_model(TASKS["number"]), TASKS["letter"])}
     with pytest.raises(ValueError, match="vocabulary"):
-        next(experiment.generalise(models, SMALL, {}, tmp_path))
+        next(study.generalise(models, SMALL, {}, tmp_path))

@@ -1,34 +1,34 @@
-"""Length generalisation: accuracy behind a front of extra targets (paper B, figure 5B), and how far short inputs foretell it.
+"""Length generalisation: accuracy behind a front of extra targets (paper B, figure 5B), and how much short inputs predict.
 
-A front adds keys that the model never has to look at. Fronts of several kinds stand before the same sequences:
+A front adds keys that the model never has to attend to. The same sequences are measured behind fronts of four types:
 
     measured          the front itself: the whole sequence, as the model reads it
-    keys and places   the front's tokens carry the keys and values they have in a short input, as they pass through the model
-                      in pieces of the target window's size; they stand where they really are
+    keys and places   the front's tokens have the keys and values of a short input, as they pass through the model in pieces
+                      of the target window's size; they stand where they really are
     keys alone        the same keys and values, standing where the target window stands
     sharpened         the front itself, but a query that sees n keys has its logits multiplied by log n / log 17
 
-So both predictions know no more of the model than what it does within its training length. "Keys alone" assumes that more
-wrong keys are all there is: each has the logit that a wrong target has at short length, there are more of them, and the gap
-between right and wrong logits no longer keeps them down. "Keys and places" adds what RoPE does to those logits at a distance.
-What still lies between it and "measured" is what a long context does to the tokens of the front themselves: they too look at
-a front, so their keys and values are no longer those of short inputs.
+Both predictions use only what the model does within its training length. "Keys alone" assumes that only the number of wrong
+keys matters: each has the logit that a wrong target has at short length, there are more of them, and the gap between right and
+wrong logits is no longer enough. "Keys and places" adds what RoPE does to those logits at a distance. The rest of the
+difference to "measured" is what a long context does to the tokens of the front: they too attend to a front, so their keys and
+values are no longer those of short inputs.
 
     keys alone → keys and places   rotation at a distance: far keys lose or gain against near ones
     keys and places → measured     front tokens that have changed
 
-"Sharpened" is the test of the explanation. If a head keeps its gap at every length and only the number of keys wears it down,
-logits that grow with log n bring its accuracy back; if the gap itself falls, as it must where places are told apart by
-rotation (`theory.index_bound`), they cannot.
+"Sharpened" tests the explanation. If a head keeps its gap at every length and only the number of keys matters, logits that
+grow with log n restore its accuracy; if the gap itself falls, as it must where places are told apart by rotation
+(`theory.index_bound`), they cannot.
 
 All differences of logits are read from attention weights: the difference of their logarithms is that of the logits.
 
 The simplest prediction needs no model at all, only W, the mean weight on the P - 1 wrong targets of a short input. If every
 key of the front weighs as much as one of them, E keys add W E / (P - 1) to a softmax that summed to one: at E = (P - 1) / W
-the front takes half of the attention and halves all other weights, those ahead on the path too. It can miss on two sides.
-Queries differ: the front takes all from those that are unsure already and little from the others, so a mean W foretells too
-short a length. And a head that tells places apart may let far keys weigh more than near ones did: then W foretells too long
-a length.
+the front takes half of the attention and halves all other weights, also those ahead on the path. It can be wrong in two ways.
+Queries differ: the front takes all attention of those that are unsure already and little of the others, so a mean W predicts
+too short a length. And in a head that tells places apart far keys may weigh more than near ones: then W predicts too long a
+length.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.gptj import GPTJ, require_vocabulary, sharpened
-from ..models.gptj_steps import Front, read_front, run
-from ..runs import plain, read_sealed, sealed, write_whole
-from ..tasks import LetterTask, MultihopTask, Samples
-from ..tasks.multihop import require_at_least
+from ...models.gptj import GPTJ, require_vocabulary, sharpened
+from ...models.gptj_steps import Front, read_front
+from ...models.gptj_steps import run as run_model
+from ...runs import plain, read_sealed, sealed, write_whole
+from ...tasks import LetterTask, MultihopTask, Samples
+from ..study import Outcome, Work
+from ..task_models import model_name, paper_recipe, task_model, task_names
+from . import Settings
 
 MEASURED, PLACES, KEYS, SHARP = KINDS = ("measured", "keys and places", "keys alone", "sharpened")
-FILLERS = ("same", "one letter", "one token")
 LEVELS = (0.9, 0.5)
 SMALLEST = torch.finfo(torch.float32).tiny
 """Weights below it count as this much, so logits farther apart than 87 count as 87 apart."""
@@ -62,49 +64,51 @@ Row = dict[str, Any]
 """One measurement: task, length, seed, kind; accuracy, per_hop; heads: what `node_weights` gives, per head."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What to measure; data seeds are `seed`, `seed` + 1 and so on."""
+def run(settings: Settings, work: Work) -> Outcome:
+    """Accuracy and attention over length for every task, measured and predicted."""
+    names = task_names(settings.task, settings.model)
+    tasks = {name: paper_recipe(name)[1] for name in names}
+    for task in tasks.values():
+        check(settings, task)
+    found = {name: task_model(name, task, settings.model) for name, task in tasks.items()}
+    models = {name: (model, tasks[name]) for name, (model, _) in found.items()}
+    asked = asdict(settings)
+    del asked["task"], asked["model"]
+    weights = {name: digest for name, (_, digest) in found.items()}
+    shown = dict.fromkeys(names, model_name(settings.model))
+    config = {"task": settings.task, "models": shown, "weights": weights, **asked}
+    total = len(names) * len(settings.lengths) * settings.seeds * len(KINDS)
+    rows = list(work.progress(generalise(models, settings, config, work.folder), total, "fronts"))
+    results = {
+        name: {"heads_are": head_names(model), **summary([row for row in rows if row["task"] == name], task)}
+        for name, (model, task) in models.items()
+    }
+    return Outcome(config, results, written=["rows.json"])
 
-    lengths: tuple[int, ...] = (17, 33, 65, 129, 257, 513, 850, 1700, 3000, 5000)
-    samples: int = 512
-    seeds: int = 3
-    share: int = 32
-    """Sequences behind one front: it is read once for all of them."""
-    fillers: str = "same"
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("samples", "seeds", "share"):
-            require_at_least(name, getattr(self, name), 1)
-        if self.fillers not in FILLERS:
-            raise ValueError(f"fillers must be one of {', '.join(FILLERS)}, not {self.fillers!r}")
-        if list(self.lengths) != sorted(set(self.lengths)):
-            raise ValueError(f"lengths must grow, not {', '.join(map(str, self.lengths))}")
-
-    def check(self, task: MultihopTask) -> None:
-        """Refuse what this task cannot do."""
-        if self.lengths[:1] != (task.length,):
-            raise ValueError(
-                f"lengths must begin with {task.length}, the tokens without a front, from which all others are predicted"
-            )
-        if self.samples < task.hops:
-            raise ValueError(f"samples must be at least {task.hops}, one for each hop count, not {self.samples}")
-        if self.fillers == "one letter" and not isinstance(task, LetterTask):
-            raise ValueError("fillers 'one letter' are for the letter task alone: use 'one token' for others")
+def check(settings: Settings, task: MultihopTask) -> None:
+    """Refuse settings that this task cannot do."""
+    if settings.lengths[:1] != (task.length,):
+        raise ValueError(
+            f"lengths must begin with {task.length}, the tokens without a front, from which all others are predicted"
+        )
+    if settings.samples < task.hops:
+        raise ValueError(f"samples must be at least {task.hops}, one for each hop count, not {settings.samples}")
+    if settings.fillers == "one letter" and not isinstance(task, LetterTask):
+        raise ValueError("fillers 'one letter' are for the letter task alone: use 'one token' for others")
 
 
 def generalise(
     models: Mapping[str, tuple[GPTJ, MultihopTask]], settings: Settings, config: Mapping[str, Any], folder: Path
 ) -> Iterator[Row]:
-    """One row after another, for every task, length, seed and kind of front.
+    """One row after another, for every task, length, seed and type of front.
 
     The folder's `rows.json` holds all rows so far, with the `config` they belong to: those found there are not computed again.
     """
     for name, (model, task) in models.items():
-        settings.check(task)
+        check(settings, task)
         require_vocabulary(model, name, task.vocab_size)
-    rows = kept_rows(folder, config)
+    rows = stored_rows(folder, config)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     for name, (model, task) in models.items():
         for length, seed, kind in product(settings.lengths, seeds, KINDS):
@@ -117,18 +121,18 @@ def generalise(
             yield found
 
 
-def kept_rows(folder: Path, config: Mapping[str, Any]) -> list[Row]:
-    """What an earlier run of the same config left in the folder; a folder with anything else in it is refused."""
+def stored_rows(folder: Path, config: Mapping[str, Any]) -> list[Row]:
+    """Rows that an earlier run of the same config left in the folder; a folder with anything else in it is refused."""
     path = folder / "rows.json"
     if not path.exists():
         if any(not entry.name.startswith(".") for entry in folder.glob("*")):
-            raise ValueError(f"{folder} holds other files but no rows.json: choose another folder for --out")
+            raise ValueError(f"{folder} holds other files but no rows.json: choose another folder")
         return []
-    then = "remove it to measure all anew, or choose another folder for --out"
-    kept = read_sealed(path, then)
-    if kept.get("config") != json.loads(json.dumps(dict(config))):
-        raise ValueError(f"{folder} holds rows of other settings or weights: choose another folder for --out")
-    rows: list[Row] = kept.get("rows", [])
+    then = "remove it to measure everything again, or choose another folder"
+    stored = read_sealed(path, then)
+    if stored.get("config") != json.loads(json.dumps(dict(config))):
+        raise ValueError(f"{folder} holds rows of other settings or weights: choose another folder")
+    rows: list[Row] = stored.get("rows", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path} is damaged (it holds no rows): {then}")
     return rows
@@ -148,7 +152,7 @@ def groups(task: MultihopTask, settings: Settings, seed: int, extra: int) -> Ite
 
 
 def measure(model: GPTJ, task: MultihopTask, settings: Settings, length: int, seed: int, kind: str) -> Row:
-    """Accuracy, and where heads look from the nodes of paths, behind fronts of one kind."""
+    """Accuracy, and where heads attend from the nodes of paths, behind fronts of one type."""
     extra = length - task.length
     if kind == SHARP:
         model = sharpened(model, task.length)
@@ -172,7 +176,7 @@ def measure(model: GPTJ, task: MultihopTask, settings: Settings, length: int, se
 
 
 def front_of(kind: str, model: GPTJ, ids: Int[Tensor, " T"], window: int) -> Front:
-    """What later positions see of the front in each kind."""
+    """What later positions see of a front of this type."""
     if kind in (MEASURED, SHARP):
         return read_front(model, ids)
     at = torch.arange(len(ids))
@@ -185,20 +189,20 @@ def answers(
     """Logits of the answer for a group behind its front, and `node_weights` of every layer."""
     extra = front.length if front else 0
     path = torch.from_numpy(group.path[:, : group.hops[0] + 1])
-    looks: list[Tensor] = []
-    logits = run(
+    nodes: list[Tensor] = []
+    logits = run_model(
         model,
         torch.from_numpy(group.tokens[:, extra:]),
         front,
-        on_weights=lambda _, weights: looks.append(node_weights(weights, path, extra, targets)),
+        on_weights=lambda _, weights: nodes.append(node_weights(weights, path, extra, targets)),
     )
-    return logits, torch.stack(looks, 1)
+    return logits, torch.stack(nodes, 1)
 
 
 def node_weights(
     weights: Float[Tensor, "B H t T"], path: Int[Tensor, "B steps"], extra: int, targets: int
 ) -> Float[Tensor, "nodes H five"]:
-    """Where heads look from every node of the paths but their last, one row per node.
+    """Where heads attend from every node of the paths but their last, one row per node.
 
     The numbers are: margin, the largest logit of keys ahead on the path minus the largest of keys that are neither ahead nor
     the node itself; and the weight on the front, on keys ahead, on the node itself, and on wrong keys of the target window.
@@ -216,7 +220,7 @@ def node_weights(
 
 
 def summary(rows: Sequence[Row], task: MultihopTask) -> dict[str, Any]:
-    """What the rows of one task say: curves, crossings, heads and the closed form; lists go with the lengths."""
+    """Curves, crossings, heads and the closed form of one task's rows; lists have one entry per length."""
     lengths = sorted({row["length"] for row in rows})
     classes = ["overall", *(f"{h}-hop" for h in range(1, task.hops + 1))]
     curves: dict[str, Any] = {}
@@ -228,8 +232,8 @@ def summary(rows: Sequence[Row], task: MultihopTask) -> dict[str, Any]:
         curves[kind] = {
             name: {"mean": plain(values[..., n].mean(1)), "sd": _spread(values[..., n])} for n, name in enumerate(classes)
         }
-        kept = rows[0]["heads"] if kind == MEASURED else ("margin", "front")  # all of it stands in the rows
-        heads[kind] = {key: plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in kept}
+        shown = rows[0]["heads"] if kind == MEASURED else ("margin", "front")  # all of it is in the rows
+        heads[kind] = {key: plain(np.array([[row["heads"][key] for row in same] for same in at]).mean(1)) for key in shown}
     return {
         "lengths": lengths,
         "curves": curves,
@@ -249,7 +253,7 @@ def _spread(values: np.ndarray) -> list[float | None]:
 
 
 def _crossings(lengths: Sequence[int], curves: Mapping[str, Any], name: str, level: float) -> dict[str, float | None]:
-    """Where each kind crosses the level, and how many times too long or short the predictions are."""
+    """Where each curve crosses the level, and how many times too long or short the predictions are."""
     at = {kind: crossing(lengths, curves[kind][name]["mean"], level) for kind in KINDS}
     ratios = {f"{kind} / {MEASURED}": _ratio(at[kind], at[MEASURED]) for kind in (PLACES, KEYS)}
     return at | ratios
@@ -258,9 +262,9 @@ def _crossings(lengths: Sequence[int], curves: Mapping[str, Any], name: str, lev
 def crossing(lengths: Sequence[int], values: Sequence[float], level: float) -> float | None:
     """The length at which a falling curve first comes down to the level, on straight lines over log length.
 
-    None if it never does, or stands below from the beginning.
+    None if it never does, or is below from the beginning.
 
-    >>> from ropescope.experiments.generalise import crossing
+    >>> from ropescope.studies.length.run import crossing
     >>> crossing([10, 1000], [1.0, 0.0], 0.5)
     100.0
     """

@@ -1,15 +1,16 @@
-"""The figure of length generalisation (paper B, 5B): accuracy against length, measured and predicted, and what heads do."""
+"""The figure of length generalisation (paper B, 5B): accuracy over length, measured and predicted, and what heads do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from ..charts import COLOURS, Chart, Figure, Inline, write_chart
-from ..runs import Run
+from ...charts import COLOURS, Chart, Figure, Inline
+from ...runs import Run
+from .claims import PAPER
+from .tables import description
 
 WIDTH = 720
 LINES = {
@@ -19,40 +20,19 @@ LINES = {
     "sharpened": ("measured, logits x log n / log 17", "#CC79A7", [8, 2, 2, 2]),
 }
 PAPER_NAME = "paper B, approximate"
-PAPER = {"letter": {850: 0.9, 3000: 0.65, 5000: 0.5}, "number": {250: 0.5, 1000: 0.2, 3000: 0.04}}
 TICKS = (17, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 FEW_TICKS = (17, 100, 1000, 10_000)
 
 
-FRONTS = {
-    "same": "drawn like those in the window",
-    "one letter": "one letter off the path, any digit",
-    "one token": "one token, repeated",
-}
-"""Extra targets in front of an input, as they are called in settings, to what they are."""
-
-
-def said(task: str, config: Mapping[str, Any]) -> str:
-    """What model and inputs the results of a task come from."""
-    seeds = "1 seed" if config["seeds"] == 1 else f"{config['seeds']} seeds"
-    front = f"front: {FRONTS[config['fillers']]}"
-    return f"{task} task, {config['models'][task]}; {front}; {config['samples']} sequences x {seeds}"
-
-
-def of_run(run: Run) -> dict[str, Figure]:
-    """The figures of a run folder of `ropescope generalise`, one for each task."""
-    reading = "Black is measured; where blue and orange run along it, short inputs alone foretell how far the model reaches."
+def figures(run: Run) -> dict[str, Figure]:
+    """One figure for each task, named after it."""
+    reading = "Black is measured; where blue and orange run along it, short inputs alone predict how far the model reaches."
     return {
-        task: Figure(generalise_figure(task, found, said(task, run.config)), reading) for task, found in run.results.items()
+        task: Figure(length_figure(task, found, description(task, run.config)), reading) for task, found in run.results.items()
     }
 
 
-def write_figures(task: str, results: Mapping[str, Any], about: str, folder: Path) -> list[str]:
-    """The figure of one task, named after it; returns the names of the files."""
-    return write_chart(generalise_figure(task, results, about), folder, task)
-
-
-def generalise_figure(task: str, results: Mapping[str, Any], about: str) -> Chart:
+def length_figure(task: str, results: Mapping[str, Any], about: str) -> Chart:
     """Overall accuracy on top, a panel per hop count below, and what heads do at the bottom."""
     hops = [name for name in results["curves"]["measured"] if name != "overall"]
     gap = 40
