@@ -141,6 +141,7 @@ def test_bench(tmp_path):
         (["mechanisms", "number", "--model", "/dev/null"], "holds no model"),
         (["mechanisms", "number", "--model", str(bundled_folder("letter"))], "give a model trained on this task"),
         (["mechanisms", "number", "--inputs", "3"], "--inputs must be from 40 to 45600 and --changed from 4 to 45600"),
+        (["generalise", "number", "--lengths", "33"], "ropescope: lengths must begin with 17"),
         (["theory", "--longest", "50"], "longest at least 100"),
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
         (["canonical", "--preset", "huge"], "preset must be one of full, quick, not 'huge'"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..models.gptj import GPTJ
     from ..tasks import MultihopTask
-    from ..training.trainer import Recipe
+    from ..training.recipe import Recipe
 
 TASKS = ("number", "letter")
 
@@ -22,7 +22,7 @@ def task_names(task: str, model: Path | None) -> list[str]:
 
 def paper_recipe(task: str) -> tuple[Recipe, MultihopTask]:
     """The recipe of preset paper, and the task in its sizes."""
-    from ..training.trainer import recipe  # noqa: PLC0415
+    from ..training.recipe import recipe  # noqa: PLC0415
 
     found = recipe(task)
     return found, found.make_task()
