@@ -200,15 +200,16 @@ OLD = ("canonical", "chat", "models", "multihop", "scores")
 
 
 def all_cases() -> list[Case]:
-    """Every claim, section by section."""
+    """Every claim, section by section, in the order of the studies' folders."""
     from . import FOLDERS  # noqa: PLC0415
 
-    for old in OLD:
-        import_module(f"ropescope.report.claims.{old}")
-    for folder in FOLDERS:
-        if find_spec(f"{__package__}.{folder}.claims"):
-            import_module(f"{__package__}.{folder}.claims")
-    return sorted(CASES.values(), key=lambda case: get_args(Section).index(case.section))
+    places = [f"ropescope.report.claims.{old}" for old in OLD]
+    places += [f"{__package__}.{folder}.claims" for folder in FOLDERS if find_spec(f"{__package__}.{folder}.claims")]
+    order = {import_module(place).__name__: n for n, place in enumerate(places)}  # not by what was imported first
+    return sorted(
+        CASES.values(),
+        key=lambda case: (get_args(Section).index(case.section), order.get(case.rule.__module__, len(order))),
+    )
 
 
 def judge(runs: Sequence[Run], folder: str | None = None) -> list[Claim]:

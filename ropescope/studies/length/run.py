@@ -51,8 +51,9 @@ from ...models.gptj_steps import Front, read_front
 from ...models.gptj_steps import run as run_model
 from ...runs import plain, read_sealed, sealed, write_whole
 from ...tasks import LetterTask, MultihopTask, Samples
+from ...training.recipe import recipe
 from ..study import Outcome, Work
-from ..task_models import model_name, paper_recipe, task_model, task_names
+from ..task_models import chosen_tasks, model_name, task_model
 from . import Settings
 
 MEASURED, PLACES, KEYS, SHARP = KINDS = ("measured", "keys and places", "keys alone", "sharpened")
@@ -66,8 +67,8 @@ Row = dict[str, Any]
 
 def run(settings: Settings, work: Work) -> Outcome:
     """Accuracy and attention over length for every task, measured and predicted."""
-    names = task_names(settings.task, settings.model)
-    tasks = {name: paper_recipe(name)[1] for name in names}
+    names = chosen_tasks(settings.task, settings.model)
+    tasks = {name: recipe(name).make_task() for name in names}
     for task in tasks.values():
         check(settings, task)
     found = {name: task_model(name, task, settings.model) for name, task in tasks.items()}
