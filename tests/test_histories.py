@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from browser import opened
+from playwright.sync_api import expect
 from typer.testing import CliRunner
 
 from ropescope.cli import app
@@ -158,11 +159,12 @@ def test_what_some_rows_lack_is_nan_in_them():
     assert accuracy[1].tolist() == [1, 1, 1]
 
 
+@pytest.mark.browser
 def test_every_chart_is_drawn_in_a_browser(folder, tmp_path):
     page = write_page([folder], tmp_path / "page.html")
     with opened(page, viewport={"width": 1280, "height": 900}) as (browser, complaints):
         for figure in browser.locator(".figures figure").all():
-            figure.scroll_into_view_if_needed()
+            figure.evaluate("part => part.scrollIntoView({ behavior: 'instant' })")
             figure.locator(".plot.drawn").wait_for()
         assert [one.get_attribute("data-chart") for one in browser.locator(".figures figure").all()] == [
             "film",
@@ -177,8 +179,8 @@ def test_every_chart_is_drawn_in_a_browser(folder, tmp_path):
         assert slider.get_attribute("max") == "2"  # the look that failed is not among them
         slider.fill("1")
         browser.wait_for_function("document.getElementById('watched-film').view.signal('at') === 1")
-        assert browser.locator("#watched .film output").inner_text() == "step 20"
+        expect(browser.locator("#watched .film output")).to_have_text("step 20")
         browser.select_option("#watched--layer", "1")
         browser.select_option("#watched--head", "1")
-        assert "positional 0.030, symbolic 0.960" in browser.locator("#watched .picker output").inner_text()
+        expect(browser.locator("#watched .picker output")).to_contain_text("positional 0.030, symbolic 0.960")
         assert complaints == []

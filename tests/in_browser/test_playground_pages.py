@@ -1,10 +1,15 @@
 """The playground in a real browser: with other parts of a page, on a phone, and with hostile text."""
 
+import numpy as np
 import pytest
+import torch
 from browser import opened
-from playing import choose, drag, middle, move, odd_heads, playing, press, state, token
+from playing import Played, choose, drag, middle, move, odd_heads, playing, press, state, token
 
+import ropescope as rs
+from ropescope.heads import Heads
 from ropescope.report.playground import page
+from ropescope.tasks.prompts import Prompt
 
 pytestmark = pytest.mark.browser
 
@@ -159,3 +164,57 @@ def test_a_drag_is_smooth(smollm, tmp_path):
         print(f"{frames} frames, {1000 * seconds / frames:.1f} ms of work each")
         assert frames > 10
         assert seconds / frames < 0.05
+
+
+def windowed() -> Played:
+    """Two layers, the second with a window that all sentences are in, but not all tokens."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for layer, window in ((0, None), (1, 10)):
+        queries, keys = (torch.randn(1, 2, many, 8, generator=generator, dtype=torch.float64) for many in (1, 15))
+        made.append((layer, Heads(queries, keys, rs.Rope(8), scale=0.5, window=window)))
+    return Played(made, Prompt(np.arange(15), ((8, 10), (10, 12), (12, 14)), tuple(f"t{n}" for n in range(15))), "windowed")
+
+
+def test_orders_of_another_window_are_forgotten(tmp_path):
+    with playing(tmp_path, windowed()) as tab:
+        choose(tab, 0, 0)
+        press(tab, "Reverse")
+        move(tab, "any token")
+        press(tab, "Reverse")
+        press(tab, "Undo")
+        press(tab, "Undo")
+        assert (state(tab)["mode"], state(tab)["row"]) == ("blocks", [2, 1, 0])
+        choose(tab, 1, 0)  # the same sentences can move, but fewer tokens
+        assert state(tab)["row"] == [2, 1, 0]
+        assert tab.get_by_role("button", name="Redo").is_disabled()
+        windowed().check(state(tab))
+        tab.keyboard.press("Control+y")
+        windowed().check(state(tab))
+
+
+def test_a_drag_ends_with_what_it_began_in(tmp_path):
+    """The page changes under a drag, or the button is released where the page cannot see it."""
+    with playing(tmp_path, windowed(), viewport={"width": 1000, "height": 1000}) as tab:
+        choose(tab, 0, 0)
+        move(tab, "any token")
+        for change in ("travel(-1)", "takeMode('blocks')", "show(1, 0)", "takeSubject(0)"):
+            tab.evaluate("document.querySelector('.playground').playground.takeSubject(0)")
+            move(tab, "any token")
+            choose(tab, 0, 1)
+            (x, y), (to_x, to_y) = middle(tab, 1), middle(tab, 6)
+            tab.mouse.move(x, y)
+            tab.mouse.down()
+            tab.mouse.move(to_x, to_y, steps=3)
+            tab.locator(".ghost").wait_for(state="attached")
+            tab.evaluate(f"document.querySelector('.playground').playground.{change}")
+            assert tab.locator(".ghost").count() == 0
+            tab.mouse.up()
+            now = state(tab)
+            assert now["row"] == sorted(now["row"])
+            windowed().check(now)
+        move(tab, "any token")
+        token(tab, 3).dispatch_event("pointerdown", {"isPrimary": True, "button": 0, "pointerId": 1, "bubbles": True})
+        tab.mouse.move(*middle(tab, 9), steps=3)  # no button is down
+        assert tab.locator(".ghost").count() == 0
+        assert state(tab)["row"] == sorted(state(tab)["row"])
