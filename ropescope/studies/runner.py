@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import types
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -31,21 +31,25 @@ def run_study(
     """
     if study.run is None:
         raise ValueError(f"{study.name} is not a study that can be run")
-    with ExitStack() as held:
-        temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
-        folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
-        if not folder.exists():
-            held.callback(_remove_empty, folder)
-        held.enter_context(locked(folder, patience))
+    temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
+    folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
+    with _left_as_found(folder), locked(folder, patience):
         outcome = study.run(settings, Work(folder, engine, progress, console.tell))
         run = _write(study, folder, outcome, pictures=out is not None)
-        return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
+    return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
 
 
-def _remove_empty(folder: Path) -> None:
-    """Leave no empty folder behind where a study refused its settings."""
-    with suppress(OSError):
-        folder.rmdir()
+@contextmanager
+def _left_as_found(folder: Path) -> Iterator[None]:
+    """After a failure, remove folders that were made for the run and hold nothing."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in made:
+            with suppress(OSError):  # it holds something
+                path.rmdir()
+        raise
 
 
 def _write(study: Study, folder: Path, outcome: Outcome, pictures: bool) -> Run:
