@@ -1,4 +1,4 @@
-"""Work for tests of the engine, which workers import."""
+"""Units of work for test_engine.py, which workers import."""
 
 import os
 import time
@@ -9,7 +9,7 @@ import torch
 
 
 def halve(shared, unit):
-    """Slower for earlier units, so that later ones come first."""
+    """Half the number of a unit; earlier units take longer, so that later ones are done first."""
     time.sleep(shared["slow"] / (1 + unit["number"]))
     if unit["number"] in shared["bad"]:
         raise ValueError(f"unit {unit['number']} is bad")
@@ -17,7 +17,7 @@ def halve(shared, unit):
 
 
 def wait_for(shared, unit):
-    """Done once a file is there; says in another which unit waits in which process."""
+    """The unit, once the file `go` exists; another file records which unit waits in which process."""
     Path(shared, f"begun-{unit}-{os.getpid()}").touch()
     while not Path(shared, "go").exists():
         time.sleep(0.05)
@@ -25,10 +25,10 @@ def wait_for(shared, unit):
 
 
 def crash(shared, unit):
-    """Brings down its worker."""
+    """Crash the worker."""
     os._exit(1)
 
 
 def lacking(shared, unit):
-    """As on a machine where a package is missing."""
+    """Fail as on a machine where a package is missing."""
     raise ModuleNotFoundError("No module named 'something'")

@@ -8,7 +8,6 @@ import errno
 import itertools
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -23,7 +22,6 @@ import torch
 from safetensors.numpy import load, save
 
 from ropescope import cli, runs
-from ropescope.runs.lock import hold
 from ropescope.training.trainer import Recipe, train
 
 ROOT = Path(__file__).parents[1]
@@ -31,12 +29,6 @@ SIZES = {"task_sizes": {"targets": 3, "stops": 3, "hops": 2}, "samples": (300, 6
 TINY = Recipe("number", **SIZES, steps=6, warm_up=1, watch_every=2, checkpoint_every=2, probe=20)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 ENVIRONMENT.pop("ROPESCOPE_TRACEBACK", None)
-
-
-def command(*arguments: str, **more) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "ropescope", *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False, **more
-    )
 
 
 def said(arguments: list[str], monkeypatch, capsys) -> tuple[int, str]:
@@ -76,110 +68,7 @@ def test_a_folder_has_one_writer(name, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
-HOLDER = "import sys, time\nfrom pathlib import Path\nfrom ropescope import runs\n"
-HOLDER += "with runs.locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
-
-
-def test_a_killed_writer_holds_nothing(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, env=ENVIRONMENT)
-    assert holder.stdout.readline() == b"held\n"
-    with pytest.raises(ValueError, match="another process writes to"), runs.locked(tmp_path):
-        pass
-    holder.kill()
-    holder.wait()
-    holder.stdout.close()
-    assert (tmp_path / ".lock").exists()  # nobody was left to remove it, and nobody minds
-    with runs.locked(tmp_path):
-        pass
-    assert not list(tmp_path.iterdir())
-
-
-def test_who_waits_gets_the_folder(tmp_path):
-    """Though the file that held it is gone by then."""
-    from threading import Timer  # noqa: PLC0415
-
-    with runs.locked(tmp_path / "other"):
-        pass
-    first = runs.locked(tmp_path)
-    first.__enter__()
-    timer = Timer(0.3, first.__exit__, (None, None, None))
-    timer.start()
-    with runs.locked(tmp_path, patience=20):
-        timer.join()
-        assert (tmp_path / ".lock").exists()
-        with pytest.raises(ValueError, match="another process"), runs.locked(tmp_path):
-            pass
-
-
-def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic link"), runs.locked(tmp_path / "run"):
-        pass
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_what_killed_writers_left_is_cleared_away_and_nothing_else(tmp_path):
-    program = "import os, sys, signal\nfrom pathlib import Path\nfrom ropescope import runs\n"
-    program += "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
-    program += "runs.write_whole(Path(sys.argv[1]) / 'a.json', 'half')\n"
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=ENVIRONMENT, check=False).returncode == -9
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".held", ".part"]
-    mine, alive = tmp_path / ".mine.held", tmp_path / ".b.json.01234567.part"
-    for path in (mine, alive):
-        path.write_text("not ours")
-    with hold(alive.with_suffix(".held")):  # as a live process that writes it does
-        runs.write_whole(tmp_path / "c.json", "whole")
-        names = {path.name for path in tmp_path.iterdir()}
-    assert names == {mine.name, alive.name, alive.with_suffix(".held").name, "c.json"}
-
-
 # Damage
-
-
-def test_kept_arrays_that_were_changed_are_made_again(tmp_path, capsys):
-    path, right = tmp_path / "00000.safetensors", {"x": np.arange(5.0)}
-    runs.cached_arrays(path, lambda: right)
-    whole = path.read_bytes()
-    for damaged in (whole[:-1], whole[:-1] + b"\x00", b"", whole.replace(b"sha256", b"sha255"), whole[:20]):
-        path.write_bytes(damaged)
-        assert np.array_equal(runs.cached_arrays(path, lambda: right)["x"], right["x"])
-        line = capsys.readouterr().err
-        assert line.startswith(f"ropescope: {path} is damaged (")
-        assert line.endswith("): it is computed again\n")
-        assert path.read_bytes() == whole
-    path.write_bytes(save({"x": np.arange(3.0)}))  # as earlier versions wrote them
-    assert len(runs.cached_arrays(path, lambda: right)["x"]) == 3
-    assert capsys.readouterr().err == ""
-
-
-def test_numbers_are_kept_as_they_were(tmp_path):
-    arrays = {"a": np.array([np.nan, -0.0, np.inf]), "b": np.array(3), "c": np.zeros((2, 0), np.float32), "d": np.array([True])}
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(runs.packed_arrays(arrays))
-    found = runs.read_arrays(path)
-    for name, values in arrays.items():
-        assert found[name].dtype == values.dtype
-        assert found[name].shape == values.shape
-        assert found[name].tobytes() == values.tobytes()
-
-
-@pytest.mark.parametrize("text", ["results", "written", "theory"])
-def test_a_summary_that_was_changed_is_refused(text, tmp_path):
-    (tmp_path / "data.json").write_text("{}")
-    path = runs.write_summary(tmp_path, "theory", {"seed": 0}, {"results": 0.1, 3: [None]}, ["data.json"])
-    assert runs.read_run(tmp_path).results["results"] == 0.1
-    path.write_text(path.read_text().replace(f'"{text}"', f'"{text}s"', 1))
-    with pytest.raises(ValueError, match=r"summary.json is damaged \(its content is not what was written\)"):
-        runs.read_run(tmp_path)
-
-
-def test_a_summary_names_files_of_its_own_folder(tmp_path):
-    for name in ("../other.json", "/etc/passwd", "a/../../b"):
-        summary = {"command": "theory", "config": {}, "results": {}, "sha256": {name: "0"}}
-        (tmp_path / "summary.json").write_text(json.dumps(summary))
-        with pytest.raises(ValueError, match="names a file outside of its folder"):
-            runs.read_run(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -210,22 +99,23 @@ def test_checkpoints_of_earlier_versions_are_read(trained, tmp_path):
 # What the system does not let happen
 
 
-def test_a_full_disk(tmp_path):
-    """Files may not grow beyond a size, as on a disk that is full: the page is refused, nothing is left, and then it works."""
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
+def test_a_full_disk(tmp_path, monkeypatch, capsys):
+    """Files may not grow beyond a size, as on a full disk: the page is refused and nothing is left; with more room it works."""
     page = tmp_path / "page.html"
     asked = ["report", str(ROOT / "results" / "bench"), "--out", str(page)]
-    done = command(*asked, preexec_fn=small)
-    assert done.returncode == 1
-    assert done.stderr == (
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    try:
+        code, line = said(asked, monkeypatch, capsys)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+    assert code == 1
+    assert line == (
         f"ropescope: {page} cannot be read or written (File too large): raise the limit on the size of files; "
         "files already written are whole\n"
     )
     assert not list(tmp_path.iterdir())
-    assert command(*asked).returncode == 0
+    assert said(asked, monkeypatch, capsys) == (0, "")
 
 
 def test_training_on_a_full_disk_goes_on_where_it_was(trained, tmp_path):
@@ -337,24 +227,23 @@ def test_a_mistake_of_ours_is_one_sentence_too(monkeypatch, capsys):
 READY = "from ropescope.__main__ import main; print('ready', flush=True); main()"
 
 
+@pytest.mark.parametrize("working", [False, True])
 @pytest.mark.parametrize(("number", "code", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
-def test_signals_end_in_one_sentence_at_any_moment(number, code, says, tmp_path):
-    draw = random.Random(number)
-    for at in range(4):
-        out = tmp_path / str(at)
-        program = [sys.executable, "-c", READY, "theory", "--out", str(out)]
-        process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        assert process.stdout.readline() == "ready\n"
-        # While parts are loaded, and when work has begun.
-        if at == 3:
-            while not (out / ".lock").exists():
-                assert process.poll() is None
-                time.sleep(0.01)
-        time.sleep(draw.uniform(0, 1))
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (code, f"ropescope: {says}; files already written are whole\n")
-        assert not out.exists() or {path.name for path in out.iterdir()} <= {".lock"}
+def test_signals_end_in_one_sentence(number, code, says, working, tmp_path):
+    """While modules are imported, and when work has begun."""
+    out = tmp_path / "out"
+    program = [sys.executable, "-c", READY, "theory", "--out", str(out)]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    assert process.stdout.readline() == "ready\n"
+    while working and not (out / ".lock").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (code, f"ropescope: {says}; files already written are whole\n")
+    assert out.exists() == working
+    assert not working or {path.name for path in out.iterdir()} <= {".lock"}
 
 
 # Clocks
@@ -460,8 +349,61 @@ def test_a_training_that_diverges_keeps_its_last_good_checkpoint(tmp_path):
     assert sentences[0] == sentences[1]
 
 
+# Kills
+
+LIVES = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[1]]
+import test_faults
+
+folder, events = Path(sys.argv[2]), []
+
+def count(event, arguments):
+    if event == "os.rename" and str(folder) in str(arguments[0]):
+        events.append(event)
+        if len(events) == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+for point in range(1, 1000):
+    life = os.fork()
+    if not life:
+        sys.addaudithook(count)
+        test_faults.train(test_faults.TINY, folder, resume=True)
+        os._exit(0)
+    _, status = os.waitpid(life, 0)
+    ended = os.waitstatus_to_exitcode(status)
+    test_faults.require_readable(folder)
+    if ended != -signal.SIGKILL:
+        print(point)
+        sys.exit(ended)
+"""
+"""Lives of one training: the first is killed when it has written its first file and not yet renamed it, the second with its
+second file, and so on."""
+
+
+def require_readable(folder: Path) -> None:
+    """Raise an error unless all files of a training are whole."""
+    for path in folder.rglob("[!.]*.safetensors"):
+        load(path.read_bytes()) if path.name == "model.safetensors" else runs.read_arrays(path)
+    for path in folder.rglob("[!.]*.json"):
+        json.loads(path.read_text())
+
+
+def test_a_training_that_is_killed_at_every_write_ends_as_if_it_was_not(trained, tmp_path):
+    asked = [sys.executable, "-c", LIVES, str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(asked, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 5, "later lives resume and get further"
+    names = [{str(path.relative_to(folder)) for path in folder.rglob("*")} for folder in (trained, tmp_path)]
+    assert names[0] == names[1]
+    for path in trained.rglob("*.safetensors"):
+        assert (tmp_path / path.relative_to(trained)).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
 def test_kills_at_random(tmp_path):
-    """A few of what `python -m tests.soak` does in hundreds."""
+    """A few of what `make soak` does in hundreds."""
     asked = [sys.executable, "-m", "tests.soak", "--points", "3", "--cases", "train", "--out", str(tmp_path)]
     done = subprocess.run(asked, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
