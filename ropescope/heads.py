@@ -1,4 +1,4 @@
-"""What an attention layer hands over so that its heads can be measured."""
+"""Queries and keys of an attention layer: everything its heads are measured from."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .rope import Rope
 
 @dataclass(frozen=True)
 class Heads:
-    """Content (un-rotated) queries and keys of all heads of one layer, and how the layer turns them into logits.
+    """Content (un-rotated) queries and keys of all heads of one layer, and how the layer computes logits from them.
 
-    queries   (B, H, Q, d), those of the last Q positions: as many fewer than keys as there are positions without one
-    keys      (B, G, T, d); with grouped-query attention G < H, and query head `h` reads key head `h // (H // G)`, as
-              everywhere in `transformers`
+    queries   (B, H, Q, d), of the last Q positions; Q < T if only the last positions are needed
+    keys      (B, G, T, d); with grouped-query attention G < H, and query head `h` reads key head `h // (H // G)`, as in all
+              models of `transformers`
     rope      the rotation, the same for all heads
-    scale     factor of the dot product, mostly 1 / sqrt(d)
+    scale     factor of the dot product, usually 1 / sqrt(d)
     soft_cap  logits are `cap * tanh(logit / cap)`
-    window    how many positions a query sees, its own included
+    window    number of positions that a query sees, its own included
     alibi     slopes of a linear distance bias, one per head
-    turns     the rotations that the layer really applied, plane by plane, where those differ from what `rope` says: by the
-              rounding of its angles, or by a factor (YaRN)
-    sinks     logits that take part in the softmax and belong to no key, one per head
+    turns     rotations that the layer really applied to each plane, if they differ from `rope` by rounding or by a factor
+              (YaRN)
+    sinks     logits that enter the softmax without a key, one per head
 
-    Raises ValueError if queries or keys have not four axes, or key heads cannot be shared evenly.
+    Raises ValueError if queries or keys do not have four axes, or query heads cannot share key heads evenly.
 
     >>> import torch, ropescope as rs
     >>> queries, keys = torch.randn(1, 8, 10, 16), torch.randn(1, 2, 10, 16)  # eight query heads share two key heads

@@ -1,16 +1,16 @@
-"""The counterfactual logit matrix `M[content, position]`, whole or in pieces.
+"""The counterfactual logit matrix `M[content, position]`, whole or in parts.
 
-`M[c, p]` is the logit that a query gives to content `c` if it stood at position `p`. With RoPE
+`M[c, p]` is the logit that a query would give to content `c` at position `p`. With RoPE
 
     M[c, p] = scale * k_c . R(n - p) q,
 
-and per plane `f`, writing query and key as complex numbers, that is
+and per plane `f`, with query and key as complex numbers, this is
 
     scale * Re(k_c conj(q)) * cos((n - p) theta_f)  +  scale * Im(k_c conj(q)) * sin((n - p) theta_f).
 
-So `M = content @ place.T`: the first factor knows nothing of places, the second nothing of contents. It is the whole
-engine: one product gives every permutation of the layer's input, pieces of it need only the rows and columns
-asked for, and a plane is a pair of columns of both factors.
+So `M = content @ place.T`: the first factor does not depend on positions, the second not on contents. One product gives the
+logits of every permutation of the layer's input. A part of `M` needs only some rows of both factors, and a RoPE plane is a
+pair of columns.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .rope import Rope
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:
-    """Scores weigh swaps by `exp(difference / 1e-4)`: single precision would show. Only Apple's GPU lacks double."""
+    """Double precision, except on Apple GPUs, which lack it. Scores weight swaps by `exp(difference / 1e-4)` and need it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 @dataclass(frozen=True)
 class LogitFactors:
-    """`M = content @ place.T`, soft-capped, plus `bias`, where `visible`; never multiplied out until asked.
+    """`M` in factored form: `content @ place.T`, soft-capped, plus `bias`, where `visible`. Multiplied only on request.
 
-    content   (..., T, r): what each key has in common with the query, plane by plane; knows nothing of places
-    place     (..., T, r): what each position does to it; knows nothing of contents
-    rope      whose planes the columns belong to: two each, then one for what never turns
-    soft_cap  of the logits, or None
-    bias      (..., T): what a position adds to its logits, or None
-    visible   (..., T): which positions the query sees, or None for all
+    content   (..., T, r): products of query and keys in each plane, independent of positions
+    place     (..., T, r): how each position rotates them, independent of contents
+    rope      the rotation; each of its planes has two columns, and the dimensions that do not rotate have one
+    soft_cap  soft cap of the logits, or None
+    bias      (..., T): added to the logits of each position, or None
+    visible   (..., T): positions that the query sees, or None for all
 
-    Made by `logit_factors` and `layer_factors`.
+    Returned by `logit_factors` and `layer_factors`.
 
     >>> import torch, ropescope as rs
     >>> factors = rs.logit_factors(torch.randn(6), torch.randn(5, 6), rs.Rope(head_dim=6))
@@ -62,11 +62,11 @@ class LogitFactors:
     visible: Bool[Tensor, "*#batch T"] | None
 
     def matrix(self) -> Float[Tensor, "*batch T T"]:
-        """All of `M`; positions that the query cannot see hold -inf."""
+        """The whole matrix `M`, with -inf at positions that the query cannot see."""
         return self._finish(_product(self.content, self.place), self.bias, self.visible)
 
     def diagonal(self) -> Float[Tensor, "*batch T"]:
-        """The head's real logits `M[j, j]`, without the rest of `M`."""
+        """The real logits `M[j, j]`, without computing the rest of `M`."""
         return self._diagonal
 
     @cached_property
@@ -83,7 +83,7 @@ class LogitFactors:
         )
 
     def select(self, keys: Int[Tensor, " m"]) -> LogitFactors:
-        """The same for these keys only, in this order."""
+        """The factors of these keys only, in this order."""
         return replace(
             self,
             content=_rows(self.content, keys),
@@ -93,12 +93,12 @@ class LogitFactors:
         )
 
     def by_plane(self) -> LogitFactors:
-        """The same with one matrix per RoPE plane, in front. Soft-cap and ALiBi belong to no plane: they are left out."""
+        """The factors of each RoPE plane, along a new first axis, without soft cap and ALiBi, which belong to no plane."""
         pairs = len(self.rope.frequencies)
         factors: list[Tensor] = []
         for x in (self.content, self.place):
             planes = x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).movedim(-2, 0)
-            if x.shape[-1] > 2 * pairs:  # what never turns is one number: its plane has a second one of zero
+            if x.shape[-1] > 2 * pairs:  # one column for what does not rotate: pad it to two
                 still = torch.nn.functional.pad(x[..., 2 * pairs :], (0, 1))
                 planes = torch.cat((planes, still[None]))
             factors.append(planes)
@@ -108,27 +108,27 @@ class LogitFactors:
         return replace(self, content=content, place=place, soft_cap=None, bias=None)
 
     def some(self, first_axis: slice) -> LogitFactors:
-        """Those of some heads, or planes: a part of the first axis."""
+        """The factors of a slice of the first axis (heads or planes)."""
         return replace(
             self,
             content=self.content[first_axis],
             place=self.place if self.place.ndim < self.content.ndim or len(self.place) == 1 else self.place[first_axis],
         )
 
-    def only_planes(self, kept: Sequence[int]) -> LogitFactors:
-        """What the head would do with these RoPE planes alone; that which never turns is the last one."""
+    def only_planes(self, planes: Sequence[int]) -> LogitFactors:
+        """The factors with all RoPE planes but these set to zero; the last plane is the one that does not rotate."""
         pairs = len(self.rope.frequencies)
         columns = torch.zeros(self.content.shape[-1], dtype=self.content.dtype, device=self.content.device)
-        for plane in kept:
+        for plane in planes:
             columns[2 * plane : 2 * plane + 2 if plane < pairs else None] = 1
         return replace(self, content=self.content * columns)
 
     def planes(self) -> Float[Tensor, "F *batch T T"]:
-        """`M_f` of every RoPE plane. Soft-cap and ALiBi belong to no plane: these add up to `M` before both."""
+        """`M_f` of every RoPE plane. They add up to `M` before soft cap and ALiBi, which belong to no plane."""
         return self.by_plane().matrix()
 
     def plane_diagonal(self) -> Float[Tensor, "F *batch T"]:
-        """What every RoPE plane adds to the head's real logits, without the rest of `M`; as in `planes`."""
+        """The contribution of every RoPE plane to the real logits, without computing the rest of `planes`."""
         return self.by_plane().diagonal()
 
     def item(self, *index: int) -> LogitFactors:
@@ -155,15 +155,14 @@ class LogitFactors:
 
 
 def _rows(x: Float[Tensor, "*batch T r"], which: Int[Tensor, " m"] | slice) -> Float[Tensor, "*batch m r"]:
-    return (
-        x[..., which, :] if isinstance(which, slice) else x.index_select(-2, which)
-    )  # several times as fast as x[..., which, :]
+    # index_select is several times as fast as x[..., which, :].
+    return x[..., which, :] if isinstance(which, slice) else x.index_select(-2, which)
 
 
 def _product(content: Float[Tensor, "*batch C r"], place: Float[Tensor, "*#batch P r"]) -> Float[Tensor, "*batch C P"]:
     if content.shape[-1] != 2:
         return content @ place.mT.contiguous()
-    # Of one plane: two outer products, which general matrix products are slow at.
+    # One plane is two outer products, for which a general matrix product is slow.
     (a, b), (x, y) = content.unbind(-1), place.unbind(-1)
     return (a[..., :, None] * x[..., None, :]).addcmul_(b[..., :, None], y[..., None, :])
 
@@ -188,7 +187,7 @@ def logit_factors(
     >>> factors = rs.logit_factors(torch.randn(64), torch.randn(8192, 64), rs.Rope(head_dim=64))
     >>> factors.content.shape  # instead of 8192 x 8192
     torch.Size([8192, 64])
-    >>> factors.piece(slice(0, 3), slice(100, 104)).shape  # the first three contents at four places
+    >>> factors.piece(slice(0, 3), slice(100, 104)).shape  # the first three contents at four positions
     torch.Size([3, 4])
     """
     for name, x, axes in (("query", query, "(..., d)"), ("keys", keys, "(..., T, d)")):
@@ -200,7 +199,7 @@ def logit_factors(
         if number is not None and not (math.isfinite(number) and number > 0):
             raise ValueError(f"{name} must be a positive number, not {number}")
     for name, x in (("query", query), ("keys", keys)):
-        if not torch.isfinite(x.sum()) and not torch.isfinite(x).all():  # a finite sum is the quick way to know
+        if not torch.isfinite(x.sum()) and not torch.isfinite(x).all():  # a finite sum is a quick check
             raise ValueError(f"{name} holds NaN or infinite numbers: check the model that made it")
 
     dtype = exact_dtype(keys.device)
@@ -221,15 +220,15 @@ def logit_factors(
 
 
 def _turning(distance: Float[Tensor, "*batch T"], rope: Rope) -> Float[Tensor, "*batch T r"]:
-    """`place` from the rotation as it should be."""
+    """`place` from the exact rotation."""
     angles = distance[..., None] * torch.tensor(rope.frequencies, dtype=distance.dtype, device=distance.device)
     return torch.stack((angles.cos(), angles.sin()), -1).flatten(-2)
 
 
 def _turned(turns: Tensor, query_position: int | Tensor | None, tokens: int, rope: Rope) -> Float[Tensor, "T r"]:
-    """`place` from the rotations that were really applied."""
+    """`place` from the rotations that the layer really applied."""
     if isinstance(query_position, Tensor):
-        raise ValueError("turns go with one query_position for all queries: give a whole number")
+        raise ValueError("turns need one query_position for all queries: give an integer")
     if turns.shape != (tokens, len(rope.frequencies)):
         raise ValueError(f"turns must be (T, F) = ({tokens}, {len(rope.frequencies)}), not {tuple(turns.shape)}")
     at = tokens - 1 if query_position is None else query_position
@@ -238,7 +237,7 @@ def _turned(turns: Tensor, query_position: int | Tensor | None, tokens: int, rop
 
 
 def _content(query: Float[Tensor, "*#batch d"], keys: Float[Tensor, "*#batch T d"], rope: Rope) -> Float[Tensor, "*batch T r"]:
-    """Dot and cross product of query and key in each plane, and the dot product of what never turns."""
+    """Dot and cross product of query and key in each plane, and the dot product of the dimensions that do not rotate."""
     _shared_axes("query", query.shape[:-1], keys.shape[:-2])
     query_turning, query_still = rope.to_planes(query)
     keys_turning, keys_still = rope.to_planes(keys)
@@ -261,7 +260,7 @@ def _shared_axes(name: str, one: torch.Size, keys: torch.Size) -> torch.Size:
 
 
 def _distances(given: int | Tensor | None, tokens: int, device: torch.device) -> Int[Tensor, "... t"]:
-    """How far behind its query each position is, up to the last query position; negative after the query."""
+    """Distance from each position to its query, up to the last query position; negative after the query."""
     bad = ValueError(
         f"query_position must be whole numbers from 0 to {tokens - 1} (keys holds {tokens} positions), not {given}"
     )
@@ -288,23 +287,23 @@ def counterfactual_logits(
     turns: Complex[Tensor, "T F"] | None = None,
     by_plane: bool = False,
 ) -> Float[Tensor, "..."]:
-    """`M[..., content, position]`: the logit each query would give to each key at each position.
+    """`M[..., content, position]`: the logit that each query would give to each key at each position.
 
     query           content (un-rotated) queries, (..., d); leading axes broadcast against those of `keys`
-    keys            content keys, (..., T, d), the query's own among them
-    scale           factor of the dot product; 1 / sqrt(d) unless given
-    query_position  where the query stands: the last key unless given; one number, or one per query
-    soft_cap        `cap * tanh(logit / cap)`, as in Gemma 2
-    window          how many positions a sliding-window layer sees, the query's own included
+    keys            content keys, (..., T, d), including the query's own
+    scale           factor of the dot product; 1 / sqrt(d) by default
+    query_position  position of the query, one or one per query; that of the last key by default
+    soft_cap        logits are `cap * tanh(logit / cap)`, as in Gemma 2
+    window          number of positions that a sliding-window layer sees, the query's own included
     alibi           slope of a linear distance bias `slope * (position - query_position)`, one or one per query
-    turns           the complex numbers by which planes were really multiplied at each position, where a model's own table of
-                    cosines and sines differs from what `rope` says, by rounding or by a factor
-    by_plane        one matrix per RoPE plane, stacked in front; they add up to `M` before soft-cap and ALiBi
+    turns           complex factors by which each plane was really multiplied at each position, if the model's table of cosines
+                    and sines differs from `rope` by rounding or by a factor
+    by_plane        return one matrix per RoPE plane, along a new first axis; they add up to `M` before soft cap and ALiBi
 
     The result has a row and a column for each key up to the last query position, in double precision. Positions that a
-    query cannot see hold -inf. The query is the last position that is seen, and its own key never moves.
+    query cannot see hold -inf. The query's own key, at the last position it sees, never moves.
 
-    Raises ValueError if shapes do not fit each other or `rope`, a number is not positive, a query position has no key, or
+    Raises ValueError if shapes do not match each other or `rope`, a number is not positive, a query position has no key, or
     query or keys hold NaN or infinite numbers.
 
     >>> import torch, ropescope as rs
@@ -333,8 +332,8 @@ def counterfactual_logits(
 def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFactors:
     """`M` of every head of a layer, (B, H, T, T), in factored form, for the query at one position.
 
-    heads           what a layer hands over
-    query_position  the last unless given
+    heads           queries and keys of the layer
+    query_position  position of the query; the last by default
 
     Raises ValueError if the position has no query.
 
@@ -358,13 +357,13 @@ def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFacto
         turns=heads.turns,
     )
 
-    # Key head and query head within it become one axis; place and visibility are those of the one query position.
+    # Merge the axes of key heads and of query heads per key head. `place` and `visible` are shared by all heads.
     bias = None if factors.bias is None else factors.bias.flatten(-3, -2)
     return replace(factors, content=factors.content.flatten(1, 2), bias=bias)
 
 
 def _row(heads: Heads, at: int) -> int:
-    """Where the query of a position is among those there are."""
+    """Index of the query of a position."""
     tokens, queries = heads.keys.shape[-2], heads.queries.shape[-2]
     if not tokens - queries <= at < tokens:
         raise ValueError(f"query_position must be a position that has a query, {tokens - queries} to {tokens - 1}, not {at}")
@@ -374,9 +373,9 @@ def _row(heads: Heads, at: int) -> int:
 def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool = False) -> Float[Tensor, "..."]:
     """`M` of every head of a layer, (B, H, T, T), for the query at one position.
 
-    heads           what a layer hands over
-    query_position  the last unless given
-    by_plane        one for each RoPE plane: (F, B, H, T, T)
+    heads           queries and keys of the layer
+    query_position  position of the query; the last by default
+    by_plane        return one matrix per RoPE plane: (F, B, H, T, T)
 
     Raises ValueError if the position has no query.
 
@@ -392,13 +391,13 @@ def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool
 
 
 def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = False) -> Float[Tensor, "B H Q T"]:
-    """The real attention weights (B, H, Q, T) of the queries at positions `rows`, straight from rotated queries and keys.
+    """The real attention weights (B, H, Q, T) of the queries at positions `rows`, from rotated queries and keys.
 
-    heads   of one layer
+    heads   queries and keys of the layer
     rows    positions of the queries, (Q,)
-    single  compute in single precision, which is quicker
+    single  compute in single precision, which is faster
 
-    They sum to 1 over keys, or to less where the layer has sinks.
+    They sum to 1 over keys, or to less if the layer has sinks.
 
     Raises ValueError if a position has no query.
 
@@ -435,7 +434,7 @@ def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = Fals
 
 
 def with_sinks(logits: Float[Tensor, "B H *Q T"], sinks: Float[Tensor, " H"] | None) -> Float[Tensor, "B H *Q T"]:
-    """Attention weights from logits, some of the weight taken by what is no key."""
+    """Attention weights from logits; sinks, if any, take part of the weight."""
     if sinks is None:
         return logits.softmax(-1)
     more = sinks.to(logits.dtype).view(-1, *[1] * (logits.ndim - 2)).expand(*logits.shape[:-1], 1)

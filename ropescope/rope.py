@@ -1,4 +1,4 @@
-"""Rotary position embedding: which frequencies turn which pairs of a head's dimensions."""
+"""Rotary position embedding (RoPE): which pairs of a head's dimensions rotate, and at which frequencies."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Pairing = Literal["half", "interleaved"]
 
 @dataclass(frozen=True, init=False)
 class Rope:
-    """The rotation of one head: plane `f` turns by `position * frequencies[f]`, in radians.
+    """The rotation of one head: plane `f` rotates by `position * frequencies[f]` radians.
 
-    head_dim     dimensions of a head, d; twice the number of `frequencies` unless given
-    base         frequencies are `base ** (-2f / rotary_dim)`, unless they are given themselves
-    rotary_dim   how many dimensions turn, an even number, all unless given; 0 is NoPE
+    head_dim     number of dimensions of a head, d; by default twice the number of `frequencies`
+    base         frequencies are `base ** (-2f / rotary_dim)`, unless `frequencies` is given
+    rotary_dim   number of dimensions that rotate, even; all by default; 0 is NoPE
     pairing      which two dimensions form plane `f` of `F`: "half" pairs `f` with `F + f` (Llama, NeoX, Qwen, Gemma),
                  "interleaved" pairs `2f` with `2f + 1` (GPT-J, llama2.c)
-    frequencies  radians per position, one for each plane, instead of a base; a plane of frequency 0 never turns
+    frequencies  radians per position for each plane, instead of a base; a plane of frequency 0 does not rotate
 
-    Dimensions from `rotary_dim` on never turn; together they count as one last plane of frequency 0.
+    Dimensions from `rotary_dim` on do not rotate. Together they count as one last plane of frequency 0.
 
-    Raises ValueError if sizes do not fit each other, or base, frequencies or pairing are not allowed.
+    Raises ValueError if sizes do not match, or base, frequencies or pairing are invalid.
 
     >>> import torch, ropescope as rs
     >>> rs.Rope(head_dim=4, base=100.0)
     Rope(head_dim=4, frequencies=(1.0, 0.1), pairing='half')
-    >>> len(rs.Rope(head_dim=64, rotary_dim=16).plane_frequencies)  # partial rotary: 8 planes and what never turns
+    >>> len(rs.Rope(head_dim=64, rotary_dim=16).plane_frequencies)  # partial rotary: 8 planes, and one for the rest
     9
     >>> quarter = rs.Rope(frequencies=[torch.pi / 2])  # one plane, a quarter turn per position
     >>> quarter.rotate(torch.tensor([[1.0, 0.0]] * 3), [0, 1, 2]).round().int().tolist()
@@ -58,12 +58,12 @@ class Rope:
             if rotary_dim not in (None, 2 * len(frequencies)):
                 raise ValueError(
                     f"rotary_dim is {rotary_dim} but frequencies holds {len(frequencies)} planes of two dimensions: "
-                    f"leave rotary_dim out"
+                    f"omit rotary_dim"
                 )
             rotary_dim = 2 * len(frequencies)
             head_dim = rotary_dim if head_dim is None else head_dim
         elif head_dim is None:
-            raise ValueError("head_dim or frequencies must be given: a rotation needs to know its planes")
+            raise ValueError("head_dim or frequencies must be given, to know the planes of the rotation")
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, not {head_dim}")
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
@@ -83,16 +83,16 @@ class Rope:
 
     @property
     def rotary_dim(self) -> int:
-        """How many of the head's dimensions turn."""
+        """Number of dimensions that rotate."""
         return 2 * len(self.frequencies)
 
     @property
     def plane_frequencies(self) -> tuple[float, ...]:
-        """One frequency per plane, the dimensions that never turn included as a last plane of frequency 0."""
+        """One frequency per plane. The dimensions that do not rotate are a last plane of frequency 0."""
         return self.frequencies + ((0.0,) if self.rotary_dim < self.head_dim else ())
 
     def rotate(self, x: Float[Tensor, "*batch d"], positions: Tensor | Sequence[float] | float) -> Float[Tensor, "*batch d"]:
-        """Turn vectors as if they stood at `positions` (any real numbers, broadcast to `x.shape[:-1]`)."""
+        """Vectors rotated to `positions` (any real numbers, broadcast to `x.shape[:-1]`)."""
         turned, still = self.to_planes(x)
         where = torch.as_tensor(positions, dtype=torch.float64, device=x.device)
         angles = where[..., None] * torch.tensor(self.frequencies, dtype=torch.float64, device=x.device)
@@ -100,11 +100,11 @@ class Rope:
         return self.from_planes(turned * turn, still).to(x.dtype)
 
     def unrotate(self, x: Float[Tensor, "*batch d"], positions: Tensor | Sequence[float] | float) -> Float[Tensor, "*batch d"]:
-        """Undo `rotate`: the content of vectors that stand at `positions`."""
+        """Inverse of `rotate`: the content of vectors that were rotated to `positions`."""
         return self.rotate(x, -torch.as_tensor(positions, dtype=torch.float64, device=x.device))
 
     def to_planes(self, x: Float[Tensor, "*batch d"]) -> tuple[Complex[Tensor, "*batch F"], Float[Tensor, "*batch rest"]]:
-        """One complex number per rotating plane, and the dimensions that never turn."""
+        """One complex number per rotating plane, and the dimensions that do not rotate."""
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"x must have head_dim = {self.head_dim} numbers in its last axis, not {x.shape[-1]}")
         if x.dtype not in (torch.float32, torch.float64):
@@ -118,7 +118,7 @@ class Rope:
     def from_planes(
         self, turning: Complex[Tensor, "*batch F"], still: Float[Tensor, "*batch rest"]
     ) -> Float[Tensor, "*batch d"]:
-        """The inverse of `to_planes`."""
+        """Inverse of `to_planes`."""
         if self.pairing == "half":
             return torch.cat((turning.real, turning.imag, still), -1)
         return torch.cat((torch.view_as_real(turning).flatten(-2), still), -1)

@@ -1,9 +1,9 @@
-"""What a head with few RoPE planes can tell apart: exact gaps of the two constructions, bounds, and where bounds end.
+"""What a head with few RoPE planes can distinguish: exact gaps of the two constructions, bounds, and where bounds fail.
 
-`models.built` holds the constructions. In one plane that turns by `angle` per position, Index gives a key `d` positions
-from where it should look the logit cos(d angle), and Retrieval gives a key `d` positions before the query, whose letter is `k`
-after the one sought, cos(k omega + d angle), with omega = 2 pi / alphabet. The gap of an input is its largest logit minus
-its second largest. Everything here is plain mathematics on numbers; each statement carries its proof.
+`models.built` holds the constructions. In one plane that rotates by `angle` per position, Index gives the logit cos(d angle) to
+a key `d` positions from the one it should attend to. Retrieval gives cos(k omega + d angle), with omega = 2 pi / alphabet, to a
+key `d` positions before the query whose letter comes `k` after the one sought. The gap of an input is its largest logit minus
+its second largest. Everything here is mathematics on plain numbers, and each statement is proved in its docstring.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Angles = Float64[np.ndarray, "sets F"]
 
 
 def _fall(angles: np.ndarray) -> np.ndarray:
-    """1 - cos(angle), without losing digits where an angle is small."""
+    """1 - cos(angle), accurate for small angles too."""
     fall: np.ndarray = 2 * np.sin(angles / 2) ** 2
     return fall
 
@@ -29,7 +29,7 @@ def _fall(angles: np.ndarray) -> np.ndarray:
 
 
 def farthest(length: int, back: int) -> int:
-    """How far from the position it should look at (`back` positions ago) the farthest key of an input lies."""
+    """Distance of the farthest key from the position the query should attend to, `back` positions before its own."""
     if length < 2:
         raise ValueError(f"length must be at least 2, not {length}: a gap needs two keys")
     if not 0 <= back < length:
@@ -38,14 +38,14 @@ def farthest(length: int, back: int) -> int:
 
 
 def index_gaps(farthest: int, angle: float) -> Float64[np.ndarray, " D"]:
-    """The gap of Index on inputs whose farthest key is 1, 2, ... away; exact.
+    """Exact gap of Index on inputs whose farthest key is 1, 2, ..., `farthest` away.
 
-    A query that looks `back` positions back gives logits cos(d angle) for d from -back to length - 1 - back. The largest is
+    A query that points `back` positions back gives logits cos(d angle) for d from -back to length - 1 - back. The largest is
     that of d = 0. Cosine is even, so the second largest is the largest cos(d angle) over d = 1 ... D, with D the farthest:
 
         gap = min over d = 1 ... D of 1 - cos(d angle).
 
-    A gap depends on length and query through D alone, and never grows with it.
+    The gap depends on length and query only through D, and never increases with it.
     """
     gaps: np.ndarray = np.minimum.accumulate(_fall(np.arange(1, farthest + 1) * angle))
     return gaps
@@ -57,7 +57,7 @@ def index_gap(length: int, back: int, angle: float) -> float:
 
 
 def index_bound_printed(length: int, angle: float) -> float:
-    """Theorem 3.2 as printed: min(1 - cos angle, 2 pi^2 / length^2), for every input. True of letters, not of integers."""
+    """Theorem 3.2 as printed: min(1 - cos angle, 2 pi^2 / length^2), for every input. True for letters, not for integers."""
     return min(2 * math.sin(angle / 2) ** 2, 2 * math.pi**2 / length**2)
 
 
@@ -68,15 +68,15 @@ def index_bound(length: int, back: int, angle: float) -> float:
     on the circle. They cut it into D + 1 arcs, of which one is at most 2 pi / (D + 1) long. Its ends are a angle and b angle
     with 1 <= |a - b| <= D, so d = |a - b| is a distance with cos(d angle) >= cos(2 pi / (D + 1)) >= 1 - 2 pi^2 / (D + 1)^2.
 
-    For a letter D + 1 = length: the printed bound. An integer that points to the middle sees only half as far, so what holds
-    for every query is 8 pi^2 / (length + 1)^2. Nothing better than 1 - cos(2 pi / (D + 1)) can hold: angle = 2 pi / (D + 1)
-    has it.
+    For a letter D + 1 = length, which is the printed bound. For an integer that points to the middle D is only half as large,
+    so the bound for every query is 8 pi^2 / (length + 1)^2. No bound below 1 - cos(2 pi / (D + 1)) can hold, because
+    angle = 2 pi / (D + 1) has this gap.
     """
     return min(2 * math.sin(angle / 2) ** 2, 2 * math.pi**2 / (farthest(length, back) + 1) ** 2)
 
 
 def least_far(length: int, integers: int) -> int:
-    """The smallest distance of the farthest key over all queries: the gap is largest there."""
+    """Smallest distance of the farthest key over all queries; the gap is largest there."""
     back = min(integers, length // 2)
     return farthest(length, back)
 
@@ -85,12 +85,12 @@ def least_far(length: int, integers: int) -> int:
 
 
 def retrieval_bound_printed(length: int, angle: float, alphabet: int) -> float:
-    """Theorem 3.2 as printed: 1 - cos(omega - length angle), said to be above every gap."""
+    """Theorem 3.2 as printed: 1 - cos(omega - length angle), claimed to be above every gap."""
     return 1 - math.cos(2 * math.pi / alphabet - length * angle)
 
 
 def retrieval_least(length: int, angle: float, alphabet: int) -> float:
-    """The smallest gap of Retrieval over all inputs of a length in which one key begins with the letter sought; exact.
+    """Exact smallest gap of Retrieval over all inputs of a length in which one key begins with the letter sought.
 
         cos((n - 2) angle) - cos(omega - (n - 1) angle)  =  2 sin((omega - angle) / 2) sin((omega - (2 n - 3) angle) / 2)
 
@@ -99,17 +99,17 @@ def retrieval_least(length: int, angle: float, alphabet: int) -> float:
     d' angle) with k not 0 modulo the alphabet; as d' angle <= omega, its largest value over letters is that of k = -1,
     cos(omega - d' angle), and it rises with d'. So the difference is smallest with {d, d'} = {n - 1, n - 2}. Of the two ways,
     d = n - 2 has the smaller: with a = (2 n - 3) angle / 2, the differences of the two are 2 sin(angle / 2) (sin a -
-    sin(omega - a)) apart, and sin a is at most sin(omega - a) because a <= omega - a <= pi - a. All other keys can hold the
-    same letter as that at d' or one farther off, so this input exists. (For n = 2 it is a query that looks at itself. Without
-    those, cos angle - cos omega.)
+    sin(omega - a)) apart, and sin a is at most sin(omega - a) because a <= omega - a <= pi - a. All other keys can have the
+    same letter as that at d' or one farther off, so this input exists. (For n = 2 it is a query that attends to itself. Without
+    those, it is cos angle - cos omega.)
 
-    Hence the construction is right on all lengths with (2 n - 3) angle < omega, and at angle 0 the gap is 1 - cos omega at
+    Hence the construction is right at all lengths with (2 n - 3) angle < omega, and at angle 0 the gap is 1 - cos omega at
     any length.
     """
     if length < 2:
         raise ValueError(f"length must be at least 2, not {length}: a gap needs two keys")
     if alphabet < 2:
-        raise ValueError(f"alphabet must be at least 2, not {alphabet}: one letter leaves nothing to tell apart")
+        raise ValueError(f"alphabet must be at least 2, not {alphabet}: with one letter there is nothing to distinguish")
     omega = 2 * math.pi / alphabet
     if not 0 <= (2 * length - 3) * angle <= omega:
         raise ValueError(
@@ -120,11 +120,11 @@ def retrieval_least(length: int, angle: float, alphabet: int) -> float:
 
 
 def retrieval_extremes(longest: int, angle: float, alphabet: int) -> tuple[Numbers, Numbers]:
-    """Smallest and largest margin of the right key over all inputs of length 2 ... `longest`, at any angle; tries all places.
+    """Smallest and largest margin of the right key over all inputs of length 2 ... `longest`, at any angle.
 
-    The margin is the gap where the construction is right, and negative where it is wrong. Smallest: one other key alone
-    decides, so try the best letter at each place. Largest: every other key holds the letter farthest off for its place, and the
-    best of those decides.
+    The margin is the gap where the construction is right, and negative where it is wrong. For the smallest, one other key
+    decides, so the best letter is tried at each place. For the largest, every other key has the letter farthest off for its
+    place, and the best of those decides.
     """
     d = np.arange(longest)
     right = np.cos(d * angle)
@@ -132,7 +132,7 @@ def retrieval_extremes(longest: int, angle: float, alphabet: int) -> tuple[Numbe
     wrong = np.cos(letters[:, None] + d * angle)
     near, far = wrong.max(0), wrong.min(0)
     least, most = np.full(longest, math.inf), np.full(longest, -math.inf)
-    lowest, highest, best_near, best_far = [0], [0], [0], [0]  # two places each, as no key is both the right and a wrong one
+    lowest, highest, best_near, best_far = [0], [0], [0], [0]  # two places each, because no key is both right and wrong
     for n in range(1, longest):
         lowest = sorted((*lowest, n), key=lambda p: right[p])[:2]
         highest = sorted((*highest, n), key=lambda p: -right[p])[:2]
@@ -148,13 +148,13 @@ def retrieval_extremes(longest: int, angle: float, alphabet: int) -> tuple[Numbe
 
 
 def whole_root(number: int, degree: int) -> int:
-    """The largest whole number whose power of that degree is at most `number`."""
+    """Largest integer whose power of this degree is at most `number`."""
     root = round(math.pow(number, 1 / degree))
     return root if root**degree <= number else root - 1
 
 
 def planes_bound(planes: int, offsets: int) -> float:
-    """No set of planes with unit weights keeps a larger gap over distances 1 ... `offsets`: 2 pi^2 F / floor(N^(1/F))^2.
+    """Upper bound 2 pi^2 F / floor(N^(1/F))^2 on the gap of F planes with unit weights over distances 1 ... N = `offsets`.
 
     Proof. With k = floor(N^(1/F)), cut the torus of the F angles into k^F boxes with sides of 2 pi / k. The N + 1 points (d
     theta_1 ... d theta_F), d = 0 ... N, are more than the boxes, so two share one, say those of a and b. Then d = |a - b| is
@@ -165,11 +165,11 @@ def planes_bound(planes: int, offsets: int) -> float:
 
 
 DENSEST = {1: 1.0, 2: 2 / math.sqrt(3), 3: math.sqrt(2)}
-"""(smallest distance)^F times points per volume, at best: evenly spaced, hexagonal, face-centred cubic."""
+"""Largest (smallest distance)^F times points per volume: evenly spaced, hexagonal, face-centred cubic."""
 
 
 def packing_bound(planes: int, offsets: int) -> float:
-    """A sharper bound for up to three planes: 2 pi^2 (c_F / (N + 1))^(2/F), c = 1, 2 / sqrt(3), sqrt(2).
+    """Sharper upper bound for up to three planes: 2 pi^2 (c_F / (N + 1))^(2/F), c = 1, 2 / sqrt(3), sqrt(2).
 
     Proof. Let r be the smallest distance on the torus between two of the N + 1 points above. Balls of radius r / 2 around
     them do not overlap and, repeated with period 2 pi, pack space (r <= pi sqrt(F) < 2 pi, so no ball meets its own copies).
@@ -184,16 +184,16 @@ def packing_bound(planes: int, offsets: int) -> float:
 
 
 def mean_bound(planes: int, offsets: int) -> float:
-    """A bound for few offsets, F (1 + 1 / N): the gap is at most the mean over all pairs of the N + 1 points.
+    """Upper bound for few offsets, F (1 + 1 / N): the gap is at most the mean over all pairs of the N + 1 points.
 
-    In each plane the points of a circle have a sum of squared length at least 0, so the cosines of all N (N + 1) ordered
-    pairs of different points add up to at least -(N + 1).
+    In each plane the squared length of the sum of the points on the circle is at least 0, so the cosines of all N (N + 1)
+    ordered pairs of different points add up to at least -(N + 1).
     """
     return planes * (1 + 1 / offsets)
 
 
 def worst_gap(angles: Angles, offsets: int) -> Float64[np.ndarray, " sets"]:
-    """The smallest gap over distances 1 ... `offsets` with each set of planes, unit weights."""
+    """Smallest gap over distances 1 ... `offsets` of each set of planes with unit weights."""
     worst = np.full(len(angles), math.inf)
     for start in range(1, offsets + 1, 1024):
         d = np.arange(start, min(start + 1024, offsets + 1))
@@ -202,18 +202,18 @@ def worst_gap(angles: Angles, offsets: int) -> Float64[np.ndarray, " sets"]:
 
 
 class PlaneSet(NamedTuple):
-    """Angles per position, and the smallest gap they leave."""
+    """Angles per position of some planes, and their smallest gap."""
 
     angles: Float64[np.ndarray, " F"]
     gap: float
 
 
 def search_planes(planes: int, offsets: int, draws: int, seed: int, lattice: bool = True) -> PlaneSet:
-    """The best of `draws` random plane sets.
+    """The best of `draws` random sets of planes.
 
-    A lattice draws angles 2 pi g_f / (N + 1) with whole g_f: the N + 1 points are then a group, spread alike around each of
-    them. Without it angles are uniform. One plane needs no search: g = 1 spaces the points evenly, and that is the best there
-    is.
+    With `lattice`, angles are 2 pi g_f / (N + 1) with random integers g_f: the N + 1 points are then a group, and look the same
+    from each of them. Without it angles are uniform. One plane needs no search: g = 1 spaces the points evenly, which is
+    optimal.
     """
     points = offsets + 1
     if lattice and planes == 1:
@@ -234,27 +234,27 @@ def search_planes(planes: int, offsets: int, draws: int, seed: int, lattice: boo
 
 
 def aimed_gap(items: int, symbols: int, angle: float) -> float:
-    """The smallest lead of the right pair of `models.built.h_sym`: 2 sin(omega / 2) sin(omega / 2 - r), r = (n - 1) angle / 2.
+    """Smallest lead of the right pair of `models.built.h_sym`: 2 sin(omega / 2) sin(omega / 2 - r), r = (n - 1) angle / 2.
 
     Proof, for 0 <= 2 r < omega <= pi. The right pair has cos((c - p) angle) >= cos r. Another has cos(k omega + (c - p')
     angle), k not 0, at most cos(omega - r). The difference cos r - cos(omega - r) is that product, and it occurs, with the
-    two at opposite ends and neighbouring symbols. The query itself has 0, which is cos r behind.
+    two at opposite ends and neighbouring symbols. The query itself has the logit 0, which is cos r less.
     """
     omega, r = 2 * math.pi / symbols, (items - 1) * angle / 2
     return min(2 * math.sin(omega / 2) * math.sin(omega / 2 - r), math.cos(r))
 
 
 def latest_gap(items: int, angle: float) -> float:
-    """The smallest rise of sin((p - (n - 1) / 2) angle) from a place to the next: 2 sin(angle / 2) cos((n - 2) angle / 2).
+    """Smallest rise of sin((p - (n - 1) / 2) angle) from a place to the next: 2 sin(angle / 2) cos((n - 2) angle / 2).
 
-    It is that at either end, as the sine is steepest in the middle; positive while 0 < (n - 2) angle < pi. One item has none to
-    beat but the query itself, from which `models.built.h_mix` keeps the same distance.
+    It occurs at either end, because the sine is steepest in the middle, and is positive while 0 < (n - 2) angle < pi. A single
+    item competes only with the query itself, over which `models.built.h_mix` has the same lead.
     """
     return 2 * math.sin(angle / 2) * math.cos(max(0, items - 2) * angle / 2)
 
 
 def single_gap(items: int, symbols: int, angle: float, aim: float) -> float:
-    """The smallest lead of the right pair of `models.built.h_single`; positive just where that is right.
+    """Smallest lead of the right pair of `models.built.h_single`; positive exactly where that head is right.
 
     Against an earlier match: cos(aim + d angle) - cos(aim + (d + 1) angle), which grows with d, so it is smallest at d = 0.
     Against another symbol: cos(aim + d angle) - cos(omega - aim - d' angle) falls with d and d', which are two of 0 ... n -
@@ -270,7 +270,7 @@ def single_gap(items: int, symbols: int, angle: float, aim: float) -> float:
 
 
 class Single(NamedTuple):
-    """The angle and the aim of a head that does partial induction in one plane, and its smallest lead."""
+    """Angle and aim of a head that computes partial induction in one plane, and its smallest lead."""
 
     angle: float
     aim: float
@@ -278,12 +278,12 @@ class Single(NamedTuple):
 
 
 def single_best(items: int, symbols: int, grid: int = 100) -> Single:
-    """The largest smallest lead over a grid of angles and aims with 2 aim + (2 n - 3) angle < omega."""
+    """The head with the largest smallest lead over a grid of angles and aims with 2 aim + (2 n - 3) angle < omega."""
     if items < 2 or symbols < 2:
         raise ValueError(f"items and symbols must be at least 2, not {items} and {symbols}")
     omega = 2 * math.pi / symbols
     tried = []
-    for share in np.arange(1, grid) / grid:  # of the room that is left, what the aim takes
+    for share in np.arange(1, grid) / grid:  # share of the available angle that the aim uses
         for used in np.arange(1, grid) / grid:
             aim, angle = share * used * omega / 2, (1 - share) * used * omega / (2 * items - 3)
             tried.append(Single(float(angle), float(aim), single_gap(items, symbols, angle, aim)))
@@ -291,13 +291,13 @@ def single_best(items: int, symbols: int, grid: int = 100) -> Single:
 
 
 def index_weights(items: int, angle: float, beta: float) -> Numbers:
-    """The largest weight of `models.built.h_pos` for the places j = 0 ... n - 1 it may be asked for: U-shaped in j (theorem 7).
+    """Largest weight of `models.built.h_pos` for each place j = 0 ... n - 1 that a query asks for: U-shaped in j (theorem 7).
 
         1 / weight(j) = 1 + sum over p != j of exp(beta (cos((p - j) angle) - 1)) + exp(-beta)
 
     Proof of the shape, for (n - 1) angle <= pi. Write f(d) for the term of distance d, which falls with d. Going from j to j
     + 1 the input gains a key at distance j + 1 on one side and loses that at n - 1 - j on the other, so the sum changes by
-    f(j + 1) - f(n - 1 - j): it grows up to the middle and falls behind it. A place at an end has neighbours on one side only.
+    f(j + 1) - f(n - 1 - j): it grows up to the middle and falls after it. A place at an end has neighbours on one side only.
     """
     places = np.arange(items)
     weights: np.ndarray = 1 / (np.exp(-beta * _fall((places[:, None] - places) * angle)).sum(1) + math.exp(-beta))
@@ -305,7 +305,7 @@ def index_weights(items: int, angle: float, beta: float) -> Numbers:
 
 
 def retrieval_weights(items: int, angle: float, beta: float) -> Numbers:
-    """The largest weight of `models.built.h_sym` by the place j of the right pair, all others being of the opposite symbol.
+    """Largest weight of `models.built.h_sym` for each place j of the right pair, if all others have the opposite symbol.
 
     An inverted U in j (theorem 7). With x(p) = cos((p - (n - 1) / 2) angle), the right pair has the logit beta x(j), the pair
     at any other place p has -beta x(p), and the query itself 0:
@@ -322,21 +322,21 @@ def retrieval_weights(items: int, angle: float, beta: float) -> Numbers:
     return weights
 
 
-# What one head of one kind cannot do
+# What a single positional or symbolic head cannot compute
 
 Pair = Int64[np.ndarray, "2 T"]
 Attention = Callable[[Int64[np.ndarray, "1 T"]], Float64[np.ndarray, " T"]]
-"""From the ids of an input to the weights that its last position gives to every position."""
+"""Function from the ids of an input to the weights of its last position on every position."""
 
 
 def index_counterexample(letters: int, length: int = 3, back: int = 1) -> Pair:
-    """Two inputs of the number task with different answers, between which no symbolic head can tell at their last position.
+    """Two inputs of the number task with different answers that no symbolic head can distinguish at their last position.
 
-    Assumed of the head: the logit that its last position gives to a key, and the value taken there, depend on that key's
-    token (and on the query's), not on where it stands; nothing of softmax, temperature, width or read-out. Then its output is
-    a function of the query and of how often each token occurs before it. Here the same letters stand before the same integer,
-    in another order: both inputs hold the letter a everywhere but for one b, `back` positions before the integer `back` in
-    the second input and elsewhere in the first. Index demands a of the first, b of the second.
+    Assumption: the logit that the last position gives to a key, and the value there, depend on the tokens of key and query,
+    not on the key's position. Nothing is assumed about softmax, temperature, width or read-out. Then the output is a function
+    of the query and of how often each token occurs before it. Both inputs have the same letters before the same integer, in
+    another order: the letter a everywhere except one b, which is `back` positions before the integer `back` in the second
+    input and elsewhere in the first. Index requires a for the first and b for the second.
     """
     if letters < 2 or length < 3 or not 1 <= back < length:
         raise ValueError(
@@ -351,18 +351,17 @@ def index_counterexample(letters: int, length: int = 3, back: int = 1) -> Pair:
 
 
 def retrieval_counterexample(attention: Attention, alphabet: int, digits: int, length: int = 3) -> Pair:
-    """Two inputs of the letter task with different answers, between which a positional head tells hardly or not at all.
+    """Two inputs of the letter task with different answers that a positional head can hardly distinguish, or not at all.
 
-    Assumed of the head: the weights of its last position depend on the query's token and on places, not on the tokens there;
-    and its output depends on the query and on the weighted sum of values, a value on its token alone. Both inputs are the
-    pair ab after targets a1, but for one place, where the first has the target b1 and the second the pair ba: these are the
-    answers. That place is the one with the least weight w, at most 1 / (length - 1), so the two sums differ by w |value(b1) -
-    value(ba)|:
+    Assumption: the weights of the last position depend on the query's token and on positions, not on the tokens there; the
+    output depends on the query and on the weighted sum of values, and a value on its token alone. Both inputs are the pair ab
+    after targets a1, except at one place, where the first has the target b1 and the second the pair ba, which are the answers.
+    This place has the smallest weight w, at most 1 / (length - 1), so the two sums differ by w |value(b1) - value(ba)|:
 
-    - with hard attention, all weight on one key, by nothing at all (w = 0): no positional head computes Retrieval;
-    - with softmax by as little as one likes, when attention is sharp or inputs are long; but not by nothing. It must be so:
-      `models.built.uniform_retrieval` weighs all places alike and still is right on every input, as its read-out looks for
-      a token that begins with the letter sought among all that occur.
+    - with hard attention (all weight on one key), by 0 since w = 0: no positional head computes Retrieval;
+    - with softmax, by an arbitrarily small but positive amount if attention is sharp or inputs are long. It cannot be 0:
+      `models.built.uniform_retrieval` has equal weights on all places and is still right on every input, because its read-out
+      looks among all tokens that occur for one that begins with the letter sought.
     """
     if alphabet < 2 or length < 3:
         raise ValueError(f"alphabet must be at least 2 and length at least 3, not {alphabet} and {length}")
@@ -378,15 +377,15 @@ def retrieval_counterexample(attention: Attention, alphabet: int, digits: int, l
 # The same for the canonical tasks
 
 Leads = Callable[[Int64[np.ndarray, "B T"]], Float64[np.ndarray, " B"]]
-"""From inputs to how far the read-out of the first attribute stands above that of the second."""
+"""Function from inputs to the read-out of the first attribute minus that of the second."""
 
 
 def place_counterexample(items: int, symbols: int, asked: int = 0) -> Pair:
-    """Two inputs of `IndexTask` with different answers that every symbolic head puts out alike (theorem 2).
+    """Two inputs of `IndexTask` with different answers but the same output of every symbolic head (theorem 2).
 
-    Assumed of the head: logits and values depend on tokens, not on places. Nothing is assumed of softmax, width or read-out: it
-    may be any function of the query and of what attention hands over, which is the same, as both inputs hold the same letters.
-    One b among letters a stands at the place asked for in the second input, and at another in the first.
+    Assumption: logits and values depend on tokens, not on positions. Nothing is assumed about softmax, width or read-out, which
+    may be any function of the query and of the result of attention. That result is the same, because both inputs have the same
+    letters. One b among letters a is at the place asked for in the second input, and at another in the first.
     """
     if items < 2 or symbols < 2 or not 0 <= asked < items:
         raise ValueError(f"items and symbols must be at least 2 and asked below items, not {items}, {symbols} and {asked}")
@@ -397,9 +396,9 @@ def place_counterexample(items: int, symbols: int, asked: int = 0) -> Pair:
 
 
 def order_counterexample(items: int, symbols: int, attributes: int) -> Pair:
-    """Two inputs of `PartialInductionTask` with different answers that every symbolic head puts out alike (corollary 1).
+    """Two inputs of `PartialInductionTask` with different answers but the same output of every symbolic head (corollary 1).
 
-    As above, with any read-out: the pairs a1 and a2 change places, and the query is a. In front stand pairs a1.
+    As above, with any read-out: the pairs a1 and a2 change places, and the query is a. All pairs before them are a1.
     """
     if items < 2 or symbols < 2 or attributes < 2:
         raise ValueError(f"items, symbols and attributes must be at least 2, not {items}, {symbols} and {attributes}")
@@ -410,22 +409,22 @@ def order_counterexample(items: int, symbols: int, attributes: int) -> Pair:
 
 
 def attribute_counterexample(leads: Leads, items: int, symbols: int, attributes: int) -> Pair:
-    """Two inputs of `RetrievalTask` with different answers, of which a given positional head misses one (theorem 4).
+    """Two inputs of `RetrievalTask` with different answers, of which a given positional head gets one wrong (theorem 4).
 
-    They are inputs of `PartialInductionTask` too: the other half of corollary 1. Assumed of the head: weights depend on the
-    query's token and on places, not on the tokens there; values on tokens; and the read-out is linear, an attribute's number
-    being a sum over places of weight times value, plus anything of the query. Softmax at any temperature, hard attention
-    included.
+    They are inputs of `PartialInductionTask` too, which is the other half of corollary 1. Assumption: weights depend on the
+    query's token and on positions, not on the tokens there; values depend on tokens; and the read-out is linear: the output of
+    an attribute is a sum over places of weight times value, plus any function of the query. Softmax may have any temperature,
+    including hard attention.
 
-    Proof. Let L be the number of attribute 1 minus that of attribute 2, `leads`. Take the pairs a1 b2 at the first two places
-    in both orders, and a2 b1 in both orders; further places hold the same in all four. Summed over the two orders, places no
-    longer matter: L(a1 b2) + L(b2 a1) - L(a2 b1) - L(b1 a2) = W(q) G, where W(q) >= 0 is the weight of both places under
-    query q, and G the same combination of values, whatever q is. The query a demands L > 0 > L, in this order, so W(a) G > 0;
-    the query b demands W(b) G < 0. One of them is not so, hence for that query the smaller L of the two that should be
+    Proof. Let L be the output of attribute 1 minus that of attribute 2, `leads`. Take the pairs a1 b2 at the first two places
+    in both orders, and a2 b1 in both orders; further places hold the same in all four. Summed over the two orders, places
+    cancel: L(a1 b2) + L(b2 a1) - L(a2 b1) - L(b1 a2) = W(q) G, where W(q) >= 0 is the weight of both places under
+    query q, and G the same combination of values, whatever q is. The query a requires L > 0 > L, in this order, so W(a) G > 0;
+    the query b requires W(b) G < 0. One of them fails, hence for that query the smaller L of the two that should be
     positive is no larger than the larger one of those that should be negative: these two inputs are returned.
 
-    A read-out that is not linear escapes: uniform attention hands over which pairs occur, and a read-out that multiplies this
-    with the query picks the attribute (`experiments.canonical.bilinear_wrong`). So does a linear one if the answer is the
+    A read-out that is not linear can succeed: uniform attention shows which pairs occur, and a read-out that multiplies this
+    with the query selects the attribute (`experiments.canonical.bilinear_wrong`). So does a linear one if the answer is the
     pair and not its attribute (`models.built.uniform_retrieval`).
     """
     if items < 2 or symbols < items or attributes < 2:
@@ -441,4 +440,4 @@ def attribute_counterexample(leads: Leads, items: int, symbols: int, attributes:
         lead, lag = leads(first), leads(second)
         if lead.min() <= lag.max():
             return np.stack((first[lead.argmin()], second[lag.argmax()]))
-    raise ValueError("the head tells all eight inputs apart, so it is not positional with a linear read-out")
+    raise ValueError("the head distinguishes all eight inputs, so it is not positional with a linear read-out")

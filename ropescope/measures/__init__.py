@@ -1,1 +1,1 @@
-"""Measures read off `M`; they know nothing of models."""
+"""Measures of attention heads: functions of `M`, independent of any model. `registry` names each once."""

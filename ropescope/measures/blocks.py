@@ -1,4 +1,4 @@
-"""`M` of whole blocks, without that of single tokens: what a long prompt of sentences costs grows with their number."""
+"""`M` of whole blocks without `M` of single tokens, so that the cost of a long prompt grows with its number of blocks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .visible import Blocks, Spans, movable_spans, slot_logits
 def block_logits(
     factors: LogitFactors, blocks: Blocks, sinks: Float[Tensor, "*#batch"] | None = None
 ) -> Float[Tensor, "*batch n n"]:
-    """A matrix (..., n, n) that measures read like any `M`: one key per block, and a last one for all that never moves.
+    """`M` of blocks, (..., n, n), which every measure accepts: one key per block, and a last one for all that never moves.
 
-    factors  from `logit_factors` or `layer_factors`; only those pieces of `M` are computed that blocks need
+    factors  from `logit_factors` or `layer_factors`; only the parts of `M` that blocks need are computed
     blocks   half-open `(start, stop)` ranges of positions
-    sinks    logits in the softmax that belong to no key, one per head
+    sinks    logits that enter the softmax without a key, one per head
 
-    Row c, column p is the log of the mean weight (up to the normaliser) of block c where block p stood. The last entry of the
-    diagonal holds what else there is in the softmax: the query itself, tokens in no block, `sinks`. So `swap_scores`,
-    `variance_shares` and `exclusion` of it are those of `M` with `blocks`.
+    Row c, column p is the log of the mean weight (up to the normaliser) of block c in the place of block p. The last entry of
+    the diagonal holds the rest of the softmax: the query, tokens in no block, `sinks`. So `swap_scores`, `variance_shares` and
+    `exclusion` of the result equal those of `M` with `blocks`.
 
-    Raises ValueError if blocks overlap, are fewer than two, or hold the query or what it does not see, or if queries see
-    different keys.
+    Raises ValueError if blocks overlap, are fewer than two, or contain the query or positions it cannot see, or if queries
+    see different keys.
 
     >>> import torch, ropescope as rs
     >>> factors = rs.logit_factors(torch.randn(3, 8), torch.randn(3, 20, 8), rs.Rope(head_dim=8))
-    >>> blocks = [(1, 6), (6, 11), (11, 17)]  # position 0 stays, and so do 17 to 19
+    >>> blocks = [(1, 6), (6, 11), (11, 17)]  # positions 0 and 17 to 19 stay
     >>> small = rs.block_logits(factors, blocks)
     >>> small.shape
     torch.Size([3, 4, 4])
@@ -51,7 +51,7 @@ def block_logits(
     if sinks is not None:
         total = torch.logaddexp(total, sinks.to(total.dtype).expand_as(total))
     share = (moving.diagonal(dim1=-2, dim2=-1).logsumexp(-1) - total).exp()
-    # A share that rounds to all of it leaves less to the rest than any weight can show.
+    # If the share rounds to 1, the rest is smaller than any weight that double precision can represent.
     rest = total + torch.log1p(-share.clamp(max=1 - torch.finfo(share.dtype).eps))
     result = torch.nn.functional.pad(moving, (0, 1, 0, 1))
     result[..., -1, -1] = rest

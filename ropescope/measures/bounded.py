@@ -1,11 +1,11 @@
-"""Swap scores of long contexts without the square matrix, with the weight of what was left out.
+"""Swap scores of long contexts without the square matrix, with a bound on the error.
 
-The weighting of swaps, `alpha ~ exp(|D_i - D_j| / tau)`, needs the real weights only, which are O(keys) to get. In order of
-weight, `exp((D_a - D_b) / tau)` is a product of a function of `a` and one of `b`, so the share of alpha in any rectangle
-of swaps is known exactly before a single swap is looked at. We look at the rectangles that carry the most per swap, until
-what is left carries no more than `tolerance`. A cosine lies between 0 and 1, so no score can be off by more.
+The weighting of swaps, `alpha ~ exp(|D_i - D_j| / tau)`, needs only the real attention weights, which cost O(keys). With keys
+sorted by weight, `exp((D_a - D_b) / tau)` is a product of a function of `a` and one of `b`, so the share of alpha in any
+rectangle of swaps is known exactly before any swap is computed. Rectangles are processed from the densest on, until the rest
+has a share of at most `tolerance`. A cosine lies between 0 and 1, so no score can be off by more.
 
-A peaked head needs a few rows; a head that spreads its weight evenly needs all swaps, which then takes time, but no more
+A peaked head needs a few rows. A head that spreads its weight evenly needs all swaps, which takes more time but no more
 memory.
 """
 
@@ -23,15 +23,15 @@ from .scores import check_taus, pair_cosines
 from .visible import Blocks, Spans, movable_spans, slot_logits
 
 TILE = 256
-"""Most keys on a side of a rectangle of swaps: what is held at once is a few times TILE squared numbers."""
+"""Largest side of a rectangle of swaps, in keys. Memory is a few times TILE squared numbers."""
 
 
 class BoundedScores(NamedTuple):
-    """Scores, and the share of alpha that was left out: each score is within `omitted` of the exact one.
+    """Scores, and the share of swaps that was not computed: each score is within `omitted` of the exact one.
 
     positional  (...), 0 to 1
     symbolic    (...), 0 to 1
-    omitted     (...), at most the tolerance that was asked for
+    omitted     (...), at most the given tolerance
 
     >>> import torch, ropescope as rs
     >>> scores = rs.bounded_swap_scores(rs.logit_factors(torch.randn(8), torch.randn(50, 8), rs.Rope(head_dim=8)), tolerance=0)
@@ -48,14 +48,14 @@ class BoundedScores(NamedTuple):
 def bounded_swap_scores(
     factors: LogitFactors, tau: float = 1e-4, blocks: Blocks | None = None, tolerance: float = 1e-6
 ) -> BoundedScores:
-    """`swap_scores` of any length of context in little memory; no score is off by more than `tolerance`.
+    """`swap_scores` of contexts of any length in little memory; no score is off by more than `tolerance`.
 
-    factors    from `logit_factors` or `layer_factors`, of any leading axes
+    factors    from `logit_factors` or `layer_factors`, with any leading axes
     tau        one temperature
     blocks     as in `swap_scores`
-    tolerance  most that may be left out, from 0 to below 1
+    tolerance  largest share of swaps, by weight, that is not computed; from 0 to below 1
 
-    Raises ValueError as `swap_scores` does, or if the tolerance is not from 0 to below 1.
+    Raises ValueError in the same cases as `swap_scores`, or if the tolerance is not from 0 to below 1.
 
     >>> import torch, ropescope as rs
     >>> factors = rs.logit_factors(3 * torch.randn(64), torch.randn(4096, 64), rs.Rope(head_dim=64))
@@ -87,14 +87,14 @@ def _one_head(head: LogitFactors, tau: float, blocks: Blocks | None, tolerance: 
 
     groups = _graded_groups(len(order))
     share, pairs = _alpha_shares(scaled, groups)
-    # Densest rectangles first, until the rest holds no more than the tolerance.
+    # Densest rectangles first, until the rest has a share of at most the tolerance.
     tiles = (share / pairs).flatten().argsort(descending=True)
     rest = share.flatten()[tiles].flip(-1).cumsum(-1).flip(-1)
     needed = int((rest > tolerance * rest[0]).sum())
     omitted = (rest[needed] if needed < len(rest) else rest.new_zeros(())) / rest[0]
 
     if spans.single:
-        ordered = head.select(shifted.starts[order])  # now a rectangle is a slice of each factor
+        ordered = head.select(shifted.starts[order])  # now each rectangle is a slice of both factors
 
     def placed(contents: slice, slots: slice) -> Tensor:
         if spans.single:
@@ -115,7 +115,7 @@ def _one_head(head: LogitFactors, tau: float, blocks: Blocks | None, tolerance: 
 
 
 def _block_means(diagonal: Tensor, spans: Spans) -> Tensor:
-    """Log of the mean weight of each block as it stands, up to the normaliser."""
+    """Log of the mean weight of each block in its own place, up to the normaliser."""
     if spans.single:
         return diagonal[spans.starts]
     parts = [diagonal[a:b].logsumexp(-1) for a, b in zip(spans.starts.tolist(), spans.stops.tolist(), strict=True)]
@@ -123,7 +123,7 @@ def _block_means(diagonal: Tensor, spans: Spans) -> Tensor:
 
 
 def _graded_groups(keys: int) -> list[tuple[int, int]]:
-    """Cut keys in order of weight into groups: single ones at both ends, where alpha is steep, doubling up to TILE."""
+    """Ranges of keys sorted by weight: of one key at both ends, where alpha changes fastest, then doubling up to TILE."""
     edges, size = [0], 1
     while edges[-1] < keys // 2:
         edges.append(min(edges[-1] + size, keys // 2))
@@ -133,7 +133,7 @@ def _graded_groups(keys: int) -> list[tuple[int, int]]:
 
 
 def _alpha_shares(scaled: Tensor, groups: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Alpha in each rectangle (group, later group) of swaps, up to a factor, and how many swaps it holds."""
+    """Alpha of each rectangle (group, later group) of swaps, up to a factor, and its number of swaps."""
     above = torch.stack([scaled[a:b].logsumexp(-1) for a, b in groups])
     below = torch.stack([(-scaled[a:b]).logsumexp(-1) for a, b in groups])
     sizes = torch.tensor([b - a for a, b in groups], dtype=scaled.dtype, device=scaled.device)

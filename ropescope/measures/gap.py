@@ -1,4 +1,4 @@
-"""Discrepancy: how far the largest logit stands above the others. It limits how sharply a head can attend."""
+"""Discrepancy: how far the largest logit is above the others, which limits how sharply a head can attend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..logits import exact_dtype
 
 @torch.no_grad()
 def gap(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
-    """Largest logit minus second largest, over keys that are seen (others hold -inf); inf where one key is all there is.
+    """Largest logit minus second largest, over visible keys (others hold -inf); inf if only one key is visible.
 
     logits  (..., T), for instance the diagonal of `M`; the result has the leading axes
 
@@ -35,14 +35,14 @@ def gap(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
 
 @torch.no_grad()
 def margin(logits: Float[Tensor, "*batch T"], right: int | Int[Tensor, "*#batch"]) -> Float[Tensor, "*batch"]:
-    """Logit of the right key minus the largest other one: `gap` where the head is right, negative where it is wrong.
+    """Logit of the right key minus the largest other one: equal to `gap` if the head is right, negative if it is wrong.
 
-    inf where the right key is the only one seen, -inf where it is not seen at all.
+    It is inf if only the right key is visible, and -inf if the right key is not visible.
 
     logits  (..., T), for instance the diagonal of `M`
     right   position of the right key, one or one per query
 
-    Raises ValueError as `gap` does, or if a right key is no position.
+    Raises ValueError in the same cases as `gap`, or if `right` is not the position of a key.
 
     >>> import torch, ropescope as rs
     >>> logits = torch.tensor([[1.0, 4.0, 2.5], [1.0, 4.0, 2.5]])
@@ -62,7 +62,7 @@ def _checked(logits: Tensor) -> Tensor:
     if not logits.ndim or not logits.shape[-1]:
         raise ValueError(f"logits must be (..., keys) with at least one key, not {tuple(logits.shape)}")
     if logits.isnan().any() or (logits == math.inf).any():
-        raise ValueError("logits holds NaN or inf: only -inf, for keys that are not seen, has a meaning")
+        raise ValueError("logits holds NaN or inf: only -inf is allowed, for keys that are not visible")
     if (logits == -math.inf).all(-1).any():
-        raise ValueError("logits holds a query that sees no key: leave it out")
+        raise ValueError("logits holds a query that sees no key: omit it")
     return logits.to(exact_dtype(logits.device))

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class MeanInterval(NamedTuple):
-    """Mean over inputs, and the interval in which it would fall had other inputs been drawn.
+    """Mean over inputs, and the interval in which it would probably lie for other inputs.
 
-    mean, low, high  arrays without the axis of inputs
+    mean, low, high  arrays without the input axis
 
     >>> import ropescope as rs
     >>> mean, low, high = rs.mean_interval([0.1, 0.2, 0.3, 0.4])
@@ -25,19 +25,19 @@ class MeanInterval(NamedTuple):
 
 
 def mean_interval(values: ArrayLike, axis: int = 0, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> MeanInterval:
-    """Mean along the axis of inputs with its percentile bootstrap interval.
+    """Mean over inputs with its percentile bootstrap interval.
 
-    values     an array, or anything that becomes one
-    axis       that of inputs
-    level      how much of the resampled means lies inside
-    resamples  how many
-    seed       of the drawing
+    values     an array, or anything that converts to one
+    axis       the input axis
+    level      share of the resampled means that lies inside the interval
+    resamples  number of resamples
+    seed       seed of the resampling
 
-    Inputs are drawn anew, with replacement, once for all other axes together, so that differences between heads keep the
-    dependence they have through their common inputs.
+    A resample draws inputs with replacement, the same for all other axes, so that differences between heads keep the
+    correlation that comes from their common inputs.
 
     Raises ValueError if there are fewer than two inputs, values are NaN or infinite, level is not between 0 and 1, or
-    resamples are fewer than one.
+    resamples is less than 1.
 
     >>> import numpy as np, ropescope as rs
     >>> scores = np.random.default_rng(0).uniform(0.8, 1.0, (50, 12))  # input, head
@@ -50,7 +50,7 @@ def mean_interval(values: ArrayLike, axis: int = 0, level: float = 0.95, resampl
     if count < 2:
         raise ValueError(f"values must hold at least two inputs along axis {axis}, not {count}: one input gives no interval")
     if not np.isfinite(table).all():
-        raise ValueError("values holds NaN or infinite numbers: leave those inputs out first")
+        raise ValueError("values holds NaN or infinite numbers: remove those inputs first")
     if not 0 < level < 1 or resamples < 1:
         raise ValueError(f"level must lie between 0 and 1 and resamples be at least 1, not {level} and {resamples}")
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples) / count

@@ -1,4 +1,4 @@
-"""Which RoPE planes a head uses: what each adds to its logits, in one number per head."""
+"""Which RoPE planes a head uses, from the contribution of each to its logits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..logits import LogitFactors
 
 
 class PlaneUse(NamedTuple):
-    """Per plane, fastest first for RoPE made from a base.
+    """Use of each plane, the fastest first for RoPE with a base.
 
     largest  the plane's largest logit over keys
-    spread   the variance of its logits over keys: what is the same for all keys moves no weight
+    spread   variance of its logits over keys; a constant would not change any attention weight
     """
 
     largest: Float[Tensor, "F *batch"]
@@ -24,7 +24,7 @@ class PlaneUse(NamedTuple):
 
 @torch.no_grad()
 def plane_use(factors: LogitFactors) -> PlaneUse:
-    """How much every plane has to say about where the head looks, on its real input."""
+    """How much each plane contributes to where the head attends, on its real input."""
     logits = factors.plane_diagonal()
     seen = logits.isfinite()
     counts = seen.sum(-1)
@@ -34,7 +34,7 @@ def plane_use(factors: LogitFactors) -> PlaneUse:
 
 
 def mean_plane(use: Float[Tensor, "F *batch"]) -> Float[Tensor, "*batch"]:
-    """The mean plane, weighted by use, counted from 1 as paper B does; negative use counts as none.
+    """Mean plane id weighted by use, counted from 1 as in paper B; negative use counts as 0.
 
     With equal use of all F planes it is (F + 1) / 2.
     """
@@ -45,7 +45,7 @@ def mean_plane(use: Float[Tensor, "F *batch"]) -> Float[Tensor, "*batch"]:
 
 
 def planes_in_use(use: Float[Tensor, "F *batch"]) -> Float[Tensor, "*batch"]:
-    """How many planes share the work: 1 if one does it all, F if all do alike (inverse participation ratio)."""
+    """Effective number of planes (inverse participation ratio): 1 if one plane is used, F if all are used equally."""
     weights = use.clamp(min=0)
     number: Tensor = weights.sum(0) ** 2 / (weights**2).sum(0)
     return number

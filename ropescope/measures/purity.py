@@ -1,4 +1,4 @@
-"""When a head is purely positional or purely symbolic, and since when. Works on plain arrays of scores."""
+"""Whether a head is purely positional or purely symbolic, and since when, from arrays of scores."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ POSITIONAL, MIXED, SYMBOLIC = 1, 0, -1
 
 
 class PuritySteps(NamedTuple):
-    """Steps, one per head; NaN where it never happened.
+    """Steps at which heads became pure; NaN for heads that never did.
 
-    first_positional, first_symbolic  the first step at which the head was pure of this kind
-    since_positional, since_symbolic  the step from which it has stayed so to the end
+    first_positional, first_symbolic  first step at which the head was pure in this sense
+    since_positional, since_symbolic  step since which it has been pure until the end
 
     >>> import ropescope as rs
-    >>> steps = rs.purity_steps([0.95, 0.5, 0.95], [0.05, 0.5, 0.05], [0, 10, 20])  # pure, not so, and pure again
+    >>> steps = rs.purity_steps([0.95, 0.5, 0.95], [0.05, 0.5, 0.05], [0, 10, 20])  # pure, mixed, and pure again
     >>> float(steps.first_positional), float(steps.since_positional), float(steps.first_symbolic)
     (0.0, 20.0, nan)
     """
@@ -31,7 +31,8 @@ class PuritySteps(NamedTuple):
 def purity(positional: ArrayLike, symbolic: ArrayLike, gamma: float = 0.1) -> NDArray[np.int8]:
     """1 where pure positional (positional >= 1 - gamma, symbolic <= gamma), -1 where pure symbolic, 0 where mixed.
 
-    Scores are arrays of one shape, which the result has too.
+    positional, symbolic  scores, arrays of the same shape as the result
+    gamma                 tolerance
 
     Raises ValueError if shapes differ, or gamma is not from 0 to below 0.5.
 
@@ -42,19 +43,21 @@ def purity(positional: ArrayLike, symbolic: ArrayLike, gamma: float = 0.1) -> ND
     0
     """
     if not 0 <= gamma < 0.5:
-        raise ValueError(f"gamma must be at least 0 and below 0.5, not {gamma}: a head cannot be pure of both kinds")
+        raise ValueError(f"gamma must be at least 0 and below 0.5, not {gamma}: a head cannot be pure in both senses")
     p, s = np.asarray(positional, dtype=float), np.asarray(symbolic, dtype=float)
     if p.shape != s.shape:
-        raise ValueError(f"positional and symbolic must have one shape, not {p.shape} and {s.shape}")
+        raise ValueError(f"positional and symbolic must have the same shape, not {p.shape} and {s.shape}")
     is_positional = (p >= 1 - gamma) & (s <= gamma)
     is_symbolic = (s >= 1 - gamma) & (p <= gamma)
     return np.asarray(is_positional.astype(np.int8) - is_symbolic.astype(np.int8))
 
 
 def purity_steps(positional: ArrayLike, symbolic: ArrayLike, steps: ArrayLike, gamma: float = 0.1) -> PuritySteps:
-    """The steps at which heads became pure, from scores (step, ...) taken at rising `steps`.
+    """The steps at which heads became pure, from scores (step, ...) at increasing `steps`.
 
-    Raises ValueError as `purity` does, or if steps do not rise or are not one for each row.
+    Other arguments are those of `purity`.
+
+    Raises ValueError in the same cases as `purity`, or if steps do not increase or do not match the rows of scores.
 
     >>> import numpy as np, ropescope as rs
     >>> positional = np.array([[1.0, 1.0], [0.4, 0.95], [0.05, 0.98]])  # step, head
@@ -65,7 +68,7 @@ def purity_steps(positional: ArrayLike, symbolic: ArrayLike, steps: ArrayLike, g
     """
     kinds, at = purity(positional, symbolic, gamma), np.asarray(steps, dtype=float)
     if at.ndim != 1 or kinds.ndim < 1 or len(at) != len(kinds) or len(at) == 0 or (np.diff(at) <= 0).any():
-        raise ValueError(f"steps must rise, one for each of the {kinds.shape[:1]} rows of scores, not {at.tolist()}")
+        raise ValueError(f"steps must increase, one for each of the {kinds.shape[:1]} rows of scores, not {at.tolist()}")
     found: list[NDArray[np.float64]] = []
     for kind in (POSITIONAL, SYMBOLIC):
         pure = kinds == kind

@@ -1,12 +1,12 @@
-"""Positional and symbolic scores: how attention moves when keys change places.
+"""Positional and symbolic scores: how attention changes when keys change places.
 
-For a swap of two keys with weights `v = (D_i, D_j)` before and `v'` after it, the head is positional as far as `v'` is
-parallel to `v` (weights stay in place) and symbolic as far as it is parallel to `(D_j, D_i)` (weights follow the keys). Swaps
-count by `softmax(|D_i - D_j| / tau)`: only where weights differ can the two be told apart.
+Swap two keys with attention weights `v = (D_i, D_j)` before and `v'` after. The positional score is the cosine of `v'` and `v`
+(weights stay in place), the symbolic score that of `v'` and `(D_j, D_i)` (weights follow the keys). Swaps are averaged with
+weights `softmax(|D_i - D_j| / tau)`, because only a swap of unequal weights can distinguish the two.
 
-The normaliser of the attention softmax cancels in a cosine of two weights, so a cosine is a function of two
-log-ratios alone, `u = log(D_i / D_j)` before and `w` after. That is why theory about logits may be measured on weights, and
-why nothing here overflows: weights of 1e-4000 give as good a cosine as any.
+The normaliser of the attention softmax cancels in a cosine, so each cosine is a function of two log-ratios alone,
+`u = log(D_i / D_j)` before and `w` after. Hence theory about logits applies to weights, and nothing here overflows: weights of
+1e-4000 are as good as any.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from torch import Tensor
 from .visible import Blocks, Spans, movable_logits, movable_spans, over_visible
 
 CHUNK = 1 << 16
-"""Pairs worked on at once: their temporaries fit in a core's cache."""
+"""Number of pairs processed at a time, so that temporaries fit in the cache of a core."""
 
 
 MANY_KEYS = 48
-"""From here on, pairs are taken as rows of a square instead of one by one."""
+"""From this number of keys on, pairs are processed as rows of a square instead of by index."""
 WIDEST_LOGITS = 160.0
-"""exp(-160), squared twice, is 1e-278: still a number of full precision."""
+"""Range of logits up to which weights are used directly: exp(-160) to the fourth power is 1e-278, still of full precision."""
 
 
 class SwapScores(NamedTuple):
     """Scores in [0, 1], shaped like the leading axes of `M`, with an axis for tau in front if several were given.
 
-    positional  how far attention stays in its places when keys move
+    positional  how far attention stays at its positions when keys move
     symbolic    how far attention follows the keys
 
     >>> import torch, ropescope as rs
-    >>> positional, symbolic = rs.swap_scores(torch.zeros(4, 4))  # uniform attention: nothing to tell apart
+    >>> positional, symbolic = rs.swap_scores(torch.zeros(4, 4))  # uniform attention: no difference
     >>> float(positional), float(symbolic)
     (1.0, 1.0)
     """
@@ -51,18 +51,18 @@ class SwapScores(NamedTuple):
 def swap_scores(
     M: Float[Tensor, "*batch T T"], tau: float | Sequence[float] = 1e-4, blocks: Blocks | None = None
 ) -> SwapScores:
-    """Positional and symbolic score of each head and query, over all swaps of two keys (or of two `blocks`), exactly.
+    """Positional and symbolic score of each head and query, exactly, over all swaps of two keys (or of two `blocks`).
 
-    M       logits (..., content, position), the query last, as from `counterfactual_logits`; -inf where it does not see
-    tau     temperature of the weighting of swaps, in units of attention weight; several give an axis in front
-    blocks  half-open `(start, stop)` ranges of positions that move as one, of equal or unequal length; tokens in none of
-            them stay. Without it, every key before the query is a block of its own.
+    M       logits (..., content, position), the query last, as from `counterfactual_logits`; -inf where it cannot see
+    tau     temperature of the weighting of swaps, in units of attention weight; several add a first axis
+    blocks  half-open `(start, stop)` ranges of positions that move as a whole, of equal or unequal length; other tokens stay.
+            By default, every key before the query is a block of its own.
 
     Raises ValueError if `M` is not square or holds NaN or inf, fewer than two keys or blocks can move, blocks overlap or
-    hold the query or what it does not see, or tau is not positive.
+    contain the query or positions it cannot see, or tau is not positive.
 
     >>> import torch, ropescope as rs
-    >>> M = torch.tensor([1.0, 2.0, 6.0, 1.0]).log().expand(4, 4)  # weights of 0.1, 0.2, 0.6, 0.1 whatever stands there
+    >>> M = torch.tensor([1.0, 2.0, 6.0, 1.0]).log().expand(4, 4)  # weights 0.1, 0.2, 0.6, 0.1 whatever the contents
     >>> s = rs.swap_scores(M)
     >>> print(f"{s.positional:.3f} {s.symbolic:.3f}")
     1.000 0.324
@@ -99,7 +99,7 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
     chunks: list[Tensor] = []
     items = max(1, CHUNK // (keys * keys))
     for start in range(0, len(logits), items):
-        flat = logits[start : start + items].flatten(1).T.contiguous()  # rows are what pairs pick
+        flat = logits[start : start + items].flatten(1).T.contiguous()  # rows, which pairs index
         before = flat[:: keys + 1]
         weight = (before - log_total[start : start + items]).exp()
         widest = weight.amax(0) - weight.amin(0)
@@ -119,11 +119,11 @@ def _all_pairs(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], t
 
 
 def _squares(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], taus: Sequence[float], as_weights: bool) -> Tensor:
-    """(score, tau, N) of heads with many keys: some rows of the square of pairs at a time, nothing picked one by one.
+    """(score, tau, N) of heads with many keys, some rows of the square of pairs at a time, without indexing.
 
-    With D_i > D_j a swap counts by exp((D_i - D_max) / tau) exp((D_min - D_j) / tau), and with i and j exchanged that is less:
-    one exponential per key is enough. Cosines are taken of weights as they are, up to a factor, where squares of squares
-    of them can be told from zero (`as_weights`); else of log-ratios.
+    With D_i > D_j a swap has the weight exp((D_i - D_max) / tau) exp((D_min - D_j) / tau), and with i and j exchanged that is
+    smaller, so one exponential per key is enough. Cosines are computed from attention weights up to a factor if their fourth
+    powers do not underflow (`as_weights`), and from log-ratios otherwise.
     """
     keys = logits.shape[-1]
     weight = (logits.diagonal(dim1=-2, dim2=-1) - log_total[:, None]).exp()
@@ -132,10 +132,10 @@ def _squares(logits: Float[Tensor, "N m m"], log_total: Float[Tensor, " N"], tau
     values = (logits - logits.amax((-2, -1), keepdim=True)).exp_() if as_weights else logits
     diagonal = values.diagonal(dim1=-2, dim2=-1)
     sums = logits.new_zeros(3, len(taus), len(logits))
-    rows = max(1, min(CHUNK // keys, keys // 3))  # rows begin at their own diagonal: with few at a time little is done twice
+    rows = max(1, min(CHUNK // keys, keys // 3))  # rows start at their own diagonal: few at a time waste little
     for start in range(0, keys - 1, rows):
         some, rest = slice(start, start + rows), slice(start, None)
-        here, there = values[:, some, rest], values[:, rest, some].mT.contiguous()  # content i at place j, and j at i
+        here, there = values[:, some, rest], values[:, rest, some].mT.contiguous()  # content i at position j, and j at i
         one, other = diagonal[:, some, None], diagonal[:, None, rest]
         if as_weights:
             norm = (one * one + other * other).mul_((here * here).addcmul_(there, there)).rsqrt_()
@@ -163,8 +163,9 @@ def _pairs(keys: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
 def pair_cosines(u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines of a pair of weights after a swap with the pair before it, and with that pair exchanged.
 
-    From the log-ratios `u` before and `w` after. In each pair the larger weight counts 1 and the other `exp(-|log-ratio|)`:
-    the log-cosh form of the cosine in exponentials that cannot overflow.
+    u, w  log-ratios before and after the swap
+
+    Each pair is scaled so that its larger weight is 1 and the other `exp(-|log-ratio|)`, which cannot overflow.
     """
     first, second = _pair(u)
     first_after, second_after = _pair(w)
@@ -187,23 +188,24 @@ def permutation_scores(
     blocks: Blocks | None = None,
     seed: int = 0,
 ) -> SwapScores:
-    """The same two scores over full permutations of the keys (or `blocks`) instead of swaps.
+    """Both scores over permutations of all keys (or `blocks`) instead of swaps of two.
 
-    permutations  how many to draw at random, or the permutations themselves, (P, m): place `k` gets key (block) `row[k]`
-    seed          of the draw; every head and query sees the same permutations
+    permutations  number of random permutations, or the permutations themselves, (P, m): slot `k` gets key (block) `row[k]`
+    seed          seed of the random permutations, which are the same for every head and query
 
-    The definition is that of `swap_scores`, read for more than two places: cosines run over the places whose key changes,
-    and a permutation counts by half the sum of |D_p - D_row(p)|, the weight that a symbolic head would move. Given all swaps
-    as permutations, the result is that of `swap_scores`.
+    Other arguments are those of `swap_scores`, whose definition is extended to more than two slots: cosines run over the slots
+    whose key changes, and a permutation is weighted by half the sum of |D_p - D_row(p)|, the attention that a symbolic head
+    would move. With all swaps as permutations, the result equals that of `swap_scores`.
 
-    Raises ValueError as `swap_scores` does, or if permutations are not rows of 0 to m - 1, or one of them moves nothing.
+    Raises ValueError in the same cases as `swap_scores`, or if permutations are not rows of 0 to m - 1, or one is the
+    identity.
 
     >>> import torch, ropescope as rs
     >>> M = torch.tensor([1.0, 2.0, 6.0, 1.0]).log().expand(4, 4)
     >>> swaps = torch.tensor([[1, 0, 2], [2, 1, 0], [0, 2, 1]])
     >>> print(f"{rs.permutation_scores(M, swaps).symbolic:.3f}")
     0.324
-    >>> print(f"{rs.permutation_scores(M, 1000, tau=1.0).positional:.3f}")  # columns alike: no order moves a weight
+    >>> print(f"{rs.permutation_scores(M, 1000, tau=1.0).positional:.3f}")  # equal columns: no permutation changes a weight
     1.000
     """
     taus = check_taus(tau)
@@ -243,12 +245,12 @@ def _permutation_rows(given: int | Tensor, keys: int, seed: int) -> Tensor:
     if given.ndim != 2 or given.shape[-1] != keys or not (given.cpu().sort(-1).values == still).all():
         raise ValueError(f"permutations must be rows of 0 .. {keys - 1} in any order, one number per key or block")
     if (given.cpu() == still).all(-1).any():
-        raise ValueError("permutations must move something: leave out the identity")
+        raise ValueError("permutations must move something: omit the identity")
     return given
 
 
 def _placed(logits: Float[Tensor, "N t t"], spans: Spans, rows: Int[Tensor, "P m"]) -> Float[Tensor, "N P m"]:
-    """Log mean weight (up to the normaliser) at each place when place `k` holds block `row[k]`."""
+    """Log of the mean weight (up to the normaliser) at each slot when slot `k` holds block `row[k]`."""
     lengths = spans.lengths[rows]
     gaps = torch.cat((spans.starts[:1], spans.starts[1:] - spans.stops[:-1]))
     starts = (lengths + gaps).cumsum(-1) - lengths
@@ -268,7 +270,10 @@ def _log_space_cosine(x: Tensor, y: Tensor, left_out: Tensor) -> Tensor:
 
 
 def check_taus(tau: float | Sequence[float]) -> tuple[float, ...]:
-    """One or several temperatures as a tuple, or a ValueError."""
+    """Temperatures as a tuple.
+
+    Raises ValueError if one is not positive.
+    """
     taus = (tau,) if isinstance(tau, int | float) else tuple(tau)
     if not taus or not all(math.isfinite(t) and t > 0 for t in taus):
         raise ValueError(f"tau must be a positive number, or several, not {tau}: the papers use 1e-4")

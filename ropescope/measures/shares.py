@@ -1,4 +1,4 @@
-"""What `M` is made of, without permutations, temperature or softmax: contents, places, and their binding."""
+"""Analysis of variance of `M`, without permutations, temperature or softmax; entropy of attention."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .visible import Blocks, movable_logits, over_visible
 class VarianceShares(NamedTuple):
     """Shares of the variance of `M` over contents and positions, each (...); they sum to 1.
 
-    symbol    what depends on the content alone
-    position  what depends on the place alone
-    binding   what depends on which content stands where
+    symbol    part that depends on the content alone
+    position  part that depends on the position alone
+    binding   part that depends on which content is at which position
 
     >>> import torch, ropescope as rs
     >>> bool((sum(rs.variance_shares(torch.randn(5, 9, 9))) - 1).abs().max() < 1e-12)
@@ -30,10 +30,10 @@ class VarianceShares(NamedTuple):
 
 
 class Exclusion(NamedTuple):
-    """The variance of the real logits, and the bound on it: a head cannot be positional, symbolic and selective at once.
+    """Variance of the real logits and its upper bound: no head is positional, symbolic and selective at the same time.
 
-    variance  (...), of the diagonal of `M`, in squared logits
-    bound     (...), never less
+    variance  (...), variance of the diagonal of `M`, in squared logits
+    bound     (...), at least `variance`
 
     >>> import torch, ropescope as rs
     >>> found = rs.exclusion(torch.randn(100, 9, 9))
@@ -47,21 +47,21 @@ class Exclusion(NamedTuple):
 
 @torch.no_grad()
 def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> VarianceShares:
-    """Two-way analysis of variance of `M` over the keys that can move.
+    """Shares of a two-way analysis of variance of `M` over the keys that can move.
 
-    symbol    what depends on the content alone (rows): all of it without position embedding
-    position  what depends on the place alone (columns): all of it with equal keys
-    binding   what depends on which content stands where, beyond the sum of both
+    symbol    depends on the content alone (rows): all of the variance without position embedding
+    position  depends on the position alone (columns): all of the variance with equal keys
+    binding   depends on which content is at which position, beyond the sum of both
 
-    A constant `M` (up to rounding) has no variance to share: it counts as half symbol and half position.
+    A constant `M` (up to rounding) has no variance; it counts as half symbol and half position.
 
-    Raises ValueError as `swap_scores` does of `M` and `blocks`.
+    Raises ValueError for the same `M` and `blocks` as `swap_scores`.
 
     >>> import torch, ropescope as rs
     >>> place = torch.tensor([0.0, 1.0, 2.0, 0.0]).expand(4, 4)
     >>> [round(float(share), 3) for share in rs.variance_shares(place)]
     [0.0, 1.0, 0.0]
-    >>> [round(float(share), 3) for share in rs.variance_shares(place + 2 * place.T)]  # content twice, squared: four times
+    >>> [round(float(share), 3) for share in rs.variance_shares(place + 2 * place.T)]  # twice: four times the variance
     [0.8, 0.2, 0.0]
     >>> [round(float(share), 3) for share in rs.variance_shares(torch.eye(4))]
     [0.0, 0.0, 1.0]
@@ -83,24 +83,24 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
 
 @torch.no_grad()
 def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> Exclusion:
-    """The exclusion principle as a certificate: `variance <= bound`, on every head and input.
+    """Both sides of the exclusion principle, `variance <= bound`, which holds for every head and input.
 
     `variance` is that of the real logits `M[j, j]`. `bound` is the mean squared distance of the head from being positional
-    plus that from being symbolic, over all m! permutations of its m keys. A permutation enters only through which content
-    stands where, and each content stands at each place in (m - 1)! of them, so the sum over permutations is a sum over `M`:
+    plus that from being symbolic, over all m! permutations of its m keys. Each content is at each position in (m - 1)! of
+    them, so the sum over permutations is a sum over `M`:
 
         bound = mean over c, p of (M[c, p] - M[p, p])**2 + (M[c, p] - M[c, c])**2.
 
     It holds because (M[c, c] - M[p, p])**2 is at most twice the sum of the two squares, and half its mean is the variance.
 
-    Raises ValueError as `swap_scores` does of `M` and `blocks`, but one key is enough.
+    Raises ValueError for the same `M` and `blocks` as `swap_scores`, except that one key is enough.
 
     >>> import torch, ropescope as rs
     >>> real = torch.tensor([0.0, 1.0, 2.0, 0.0])  # the last is the query's own
     >>> found = rs.exclusion(real.expand(4, 4))  # a positional head
     >>> print(f"{found.variance:.3f} {found.bound:.3f}")
     0.667 1.333
-    >>> found = rs.exclusion((real[:, None] + real) / 2)  # half-way between both kinds: the bound is reached
+    >>> found = rs.exclusion((real[:, None] + real) / 2)  # half-way between positional and symbolic: equality
     >>> print(f"{found.variance:.3f} {found.bound:.3f}")
     0.667 0.667
     """
@@ -146,7 +146,7 @@ def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
     def measure(logits: Tensor, offset: int) -> Tensor:
         keys = logits.shape[-1]
         if keys < 2:
-            raise ValueError(f"M holds one key, whose entropy says nothing: use a query at position {offset + 1} or later")
+            raise ValueError(f"M holds one key, whose entropy is always 0: use a query at position {offset + 1} or later")
         return normalised_entropy(logits.diagonal(dim1=-2, dim2=-1).softmax(-1), keys).clamp(0, 1)
 
     return over_visible(M, measure)

@@ -1,4 +1,4 @@
-"""Which keys of `M` a measure may move: those the query sees, the query's own excepted, one by one or in blocks."""
+"""The keys of `M` that a measure moves: those that the query sees, except its own, one by one or in blocks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from ..logits import exact_dtype
 
 Blocks = Sequence[tuple[int, int]]
-"""Half-open `(start, stop)` ranges of positions; tokens outside all of them stay in their order between the blocks."""
+"""Half-open `(start, stop)` ranges of positions. Tokens outside all of them keep their order between the blocks."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Validated blocks in order of position."""
+    """Valid blocks, in order of position."""
 
     starts: Tensor
     stops: Tensor
@@ -36,10 +36,11 @@ class Spans:
 def over_visible(
     M: Float[Tensor, "*batch T T"], measure: Callable[[Float[Tensor, "N t t"], int], Float[Tensor, "*k N"]]
 ) -> Float[Tensor, "*k *batch"]:
-    """Apply a measure of whole square matrices to the part of each matrix that its query sees.
+    """The results of a measure of square matrices, applied to the part of each matrix that its query sees.
 
-    Positions that are not seen (a sliding window, positions after an earlier query) hold -inf. What is seen must be one run
-    of positions, so each matrix has a visible square; `measure` gets all squares of one place and its first position.
+    Positions that a query cannot see (outside a sliding window, or after an earlier query) hold -inf. The visible positions
+    must be consecutive, so each matrix has a visible square. `measure` is called with all visible squares that start and stop
+    at the same positions, and with the first position.
     """
     if M.ndim < 2 or M.shape[-1] != M.shape[-2] or M.numel() == 0 or not M.is_floating_point():
         raise ValueError(f"M must be (..., content, position) with as many contents as positions, not {tuple(M.shape)}")
@@ -53,8 +54,8 @@ def over_visible(
     finite = torch.isfinite(flat) | ~seen[:, :, None] | (~seen[:, None, :] & (flat == -math.inf))
     if torch.isnan(flat).any() or not finite.all() or not ((count > 0) & (last - first + 1 == count)).all():
         raise ValueError(
-            "M holds NaN or infinite logits: every logit must be finite, but for whole columns of -inf at the positions before "
-            "and after the run that the query sees"
+            "M holds NaN or infinite logits: every logit must be finite, except whole columns of -inf before and after the "
+            "positions that the query sees"
         )
     results: Tensor | None = None
     for start, stop in torch.unique(torch.stack((first, last + 1), -1), dim=0).tolist():
@@ -68,7 +69,10 @@ def over_visible(
 
 
 def movable_spans(blocks: Blocks | None, tokens: int, offset: int, device: torch.device, at_least: int = 2) -> Spans:
-    """Check `blocks` against a visible square of `tokens` positions from `offset` on; without blocks, single tokens."""
+    """Blocks inside a visible square of `tokens` positions from `offset` on, relative to it; without blocks, single tokens.
+
+    Raises ValueError if a block is not inside, blocks overlap, or there are fewer than `at_least`.
+    """
     query = tokens - 1
     if blocks is None:
         starts = torch.arange(query, device=device)
@@ -99,11 +103,14 @@ def movable_spans(blocks: Blocks | None, tokens: int, offset: int, device: torch
 
 
 Lookup = Callable[[Tensor, Tensor], Tensor]
-"""Contents (C,) and positions (P,) to logits (..., C, P)."""
+"""Function from contents (C,) and positions (P,) to logits (..., C, P)."""
 
 
 def log_sum(parts: Callable[[], Iterator[Tensor]]) -> Tensor:
-    """Log of the sum of exponentials of all parts, held one at a time and used up; asked for again if numbers get too large."""
+    """Elementwise log of the sum of exponentials of tensors, in the memory of one. Parts are overwritten.
+
+    `parts` is called again, with a shift, if a sum overflows or underflows.
+    """
     for shifted in (False, True):
         total: Tensor | None = None
         for part in parts():
@@ -114,7 +121,7 @@ def log_sum(parts: Callable[[], Iterator[Tensor]]) -> Tensor:
                 total += (part if shift is None else part.sub_(shift)).exp_()
         assert total is not None
         least, most = torch.aminmax(total)
-        if least > 1e-290 and most < 1e290:  # nothing was lost
+        if least > 1e-290 and most < 1e290:  # no overflow or underflow
             return total.log_() if shift is None else total.log_().add_(shift)
     total = None
     for part in parts():
@@ -124,11 +131,11 @@ def log_sum(parts: Callable[[], Iterator[Tensor]]) -> Tensor:
 
 
 def slot_logits(lookup: Lookup, spans: Spans, contents: Tensor, slots: Tensor) -> Float[Tensor, "... C S"]:
-    """Log of the mean weight (up to the normaliser) of block `contents[c]` standing where block `slots[s]` stood.
+    """Log of the mean weight (up to the normaliser) of block `contents[c]` in the place of block `slots[s]`.
 
-    When two blocks of unequal length change places, all between them shifts. The later block then starts where the earlier
-    one started, and the earlier one stops where the later one stopped. What lies between enters the normaliser only,
-    which every cosine cancels, so this is all a swap needs.
+    When two blocks of unequal length change places, the tokens between them shift. The later block then starts where the
+    earlier one started, and the earlier one stops where the later one stopped. The tokens between enter only the normaliser,
+    which cancels in every cosine.
     """
     if spans.single:
         return lookup(spans.starts[contents], spans.starts[slots])
@@ -143,7 +150,7 @@ def slot_logits(lookup: Lookup, spans: Spans, contents: Tensor, slots: Tensor) -
         total = log_sum(parts)
         return total.sub_(lengths.to(total.dtype).log()[:, None])
 
-    # A block that does not reach as far as t is masked above; clamping only keeps its index legal.
+    # Blocks shorter than t are masked above; clamping only keeps their indices valid.
     end = int(spans.stops.max()) - 1
     from_start = aligned(lambda block, t: (spans.starts[block] + t).clamp(max=end))
     if bool((spans.lengths == spans.lengths[0]).all()):
@@ -153,7 +160,7 @@ def slot_logits(lookup: Lookup, spans: Spans, contents: Tensor, slots: Tensor) -
 
 
 def movable_logits(M: Float[Tensor, "N t t"], blocks: Blocks | None, offset: int, at_least: int = 2) -> Float[Tensor, "N m m"]:
-    """`M` of the keys that can move, or of whole blocks: row c, column p is block c where block p stood."""
+    """`M` of the keys that can move, or of whole blocks: row c, column p is block c in the place of block p."""
     spans = movable_spans(blocks, M.shape[-1], offset, M.device, at_least)
     if blocks is None:
         return M[:, :-1, :-1]

@@ -1,7 +1,7 @@
-"""Tasks that tell places from things: following a path by counting positions (number) or by matching letters (letter).
+"""Tasks that need positional or symbolic heads: following a path by counting positions (number) or matching letters (letter).
 
-Three smaller ones for single heads: find by place (index), by thing (retrieval), by thing and latest place (partial induction).
-For language models there are prompts: these tasks in words, facts to recall, texts of one's own.
+Three smaller tasks are for single heads: find by position (index), by content (retrieval), and by content and latest position
+(partial induction). For language models there are prompts: these tasks in English, facts to recall, your own texts.
 
 >>> from ropescope.tasks import NumberTask
 >>> NumberTask().sample(48_000, seed=0).tokens.shape

@@ -1,10 +1,10 @@
-"""Three tasks for one head: find by place (Index), by thing (Retrieval), by thing and the latest place (partial induction).
+"""Three tasks for one head: find by position (Index), content (Retrieval), or content and latest position (partial induction).
 
-A sequence is a number of items and a query behind them:
+A sequence is a number of items and a query:
 
     item 0 ... item n-1 | query
 
-The answer is read off one item. All sequences of a task have the same length: seen from the query, a place is a distance.
+The answer depends on one item. All sequences of a task have the same length, so a position is a distance from the query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .multihop import PerRow, Samples, Solution, Tokens, require_at_least
 
 @dataclass(frozen=True, kw_only=True)
 class CanonicalTask(ABC):
-    """Base of the three tasks. Items have the ids 0 ... `item_tokens` - 1, queries follow."""
+    """Base of the three tasks. Items have the ids 0 ... `item_tokens` - 1; queries have the ids after these."""
 
     items: int = 12
     symbols: int = 12
@@ -38,45 +38,45 @@ class CanonicalTask(ABC):
     @property
     @abstractmethod
     def answers(self) -> int:
-        """How many different answers there are."""
+        """Number of different answers."""
 
     @property
     @abstractmethod
     def item_tokens(self) -> int:
-        """How many different tokens may stand before the query."""
+        """Number of different tokens that can be items."""
 
     @cached_property
     @abstractmethod
     def vocabulary(self) -> tuple[str, ...]:
-        """The name of every token, in the order of the ids."""
+        """Name of every token, in the order of ids."""
 
     @abstractmethod
     def _draw(self, place: PerRow, rng: np.random.Generator) -> Tokens:
-        """Sequences whose answers stand at these places."""
+        """Sequences whose answers are at these positions."""
 
     @abstractmethod
     def _find(self, tokens: Tokens) -> tuple[PerRow, PerRow]:
-        """Answer and its place in each row; place -1 where there is none."""
+        """Answer of each row and its position, which is -1 if there is none."""
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """Number of different tokens."""
         return len(self.vocabulary)
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence."""
+        """Number of tokens of a sequence."""
         return self.items + 1
 
     @property
     def first_place(self) -> int:
-        """The earliest place of an answer in samples."""
+        """Earliest position of an answer in samples."""
         return 0
 
     def sample(self, count: int, seed: int | np.random.SeedSequence) -> Samples:
-        """`count` sequences, the same for the same seed; answers stand at every place equally often, to within one.
+        """`count` sequences, the same for the same seed, balanced over positions of the answer to within one.
 
-        `path` holds the places of query and answer.
+        `path` holds the positions of query and answer.
         """
         require_at_least("count", count, 1)
         rng = np.random.default_rng(seed)
@@ -88,23 +88,26 @@ class CanonicalTask(ABC):
         return Samples(tokens, answer, np.ones(count, dtype=np.int64), path)
 
     def solve(self, tokens: Int64[np.ndarray, "B T"]) -> Solution:
-        """Answers by the rule; a ValueError for rows that have none."""
+        """Answers found by the rule.
+
+        Raises ValueError for rows without an answer.
+        """
         self._check(tokens)
         answer, place = self._find(tokens)
         if (lost := np.flatnonzero(place < 0)).size:
-            raise ValueError(f"row {lost[0]} of tokens has no answer: its query names nothing that stands before it")
+            raise ValueError(f"row {lost[0]} of tokens has no answer: its query matches no item")
         count = len(tokens)
         return Solution(answer, np.ones(count, dtype=np.int64), np.column_stack((np.full(count, self.items), place)))
 
     def every_input(self) -> Iterator[Int64[np.ndarray, "B T"]]:
-        """All sequences that have an answer, in pieces with one query each."""
+        """All sequences that have an answer, in arrays with one query each."""
         items = np.array(list(product(range(self.item_tokens), repeat=self.items)), dtype=np.int64)
         for query in range(self.item_tokens, self.vocab_size):
             tokens = np.column_stack((items, np.full(len(items), query)))
             yield tokens[self._valid(tokens)]
 
     def _valid(self, tokens: Tokens) -> np.ndarray:
-        """Rows that are inputs of the task."""
+        """Whether each row is an input of the task."""
         valid: np.ndarray = self._find(tokens)[1] >= 0
         return valid
 
@@ -122,11 +125,11 @@ class CanonicalTask(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class IndexTask(CanonicalTask):
-    """Items are letters, the query `j` asks for the letter at place `j`, counted from 0. Letters are uniform."""
+    """Items are uniform letters; the query `j` asks for the letter at position `j`, counted from 0."""
 
     @property
     def answers(self) -> int:
-        """How many different answers there are: the letters."""
+        """Number of different answers: the letters."""
         return self.symbols
 
     @property
@@ -136,7 +139,7 @@ class IndexTask(CanonicalTask):
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """Letters, then places from 0."""
+        """Letters, then positions from 0."""
         return (*ascii_lowercase[: self.symbols], *map(str, range(self.items)))
 
     def _draw(self, place: PerRow, rng: np.random.Generator) -> Tokens:
@@ -149,7 +152,7 @@ class IndexTask(CanonicalTask):
 
 @dataclass(frozen=True, kw_only=True)
 class PairTask(CanonicalTask):
-    """Items are pairs `a3` of a symbol and an attribute, each one token; the query is a symbol, the answer an attribute."""
+    """Items are pairs `a3` of a symbol and an attribute, one token each; the query is a symbol, the answer an attribute."""
 
     attributes: int = 12
 
@@ -159,7 +162,7 @@ class PairTask(CanonicalTask):
 
     @property
     def answers(self) -> int:
-        """How many different answers there are: the attributes."""
+        """Number of different answers: the attributes."""
         return self.attributes
 
     @property
@@ -174,14 +177,14 @@ class PairTask(CanonicalTask):
         return (*(f"{x}{n}" for x in letters for n in range(1, self.attributes + 1)), *letters)
 
     def _find(self, tokens: Tokens) -> tuple[PerRow, PerRow]:
-        """The latest pair that begins with the symbol asked for."""
+        """Attribute and position of the latest pair that begins with the symbol asked for."""
         items, wanted = tokens[:, :-1], tokens[:, -1:] - self.item_tokens
         match = items // self.attributes == wanted
         place = np.where(match.any(1), self.items - 1 - match[:, ::-1].argmax(1), -1)
         return items[np.arange(len(tokens)), place] % self.attributes, place
 
     def _joined(self, symbols: Int64[np.ndarray, "B items"], query: PerRow, rng: np.random.Generator) -> Tokens:
-        """Pairs of these symbols and uniform attributes, and the query."""
+        """Pairs of these symbols with uniform attributes, followed by the query."""
         return np.column_stack(
             (symbols * self.attributes + rng.integers(self.attributes, size=symbols.shape), self.item_tokens + query)
         )
@@ -194,7 +197,7 @@ class RetrievalTask(PairTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.symbols < self.items:
-            raise ValueError(f"symbols must be at least items = {self.items}, not {self.symbols}: no symbol stands twice")
+            raise ValueError(f"symbols must be at least items = {self.items}, not {self.symbols}: no symbol occurs twice")
 
     def _draw(self, place: PerRow, rng: np.random.Generator) -> Tokens:
         symbols = rng.random((len(place), self.symbols)).argsort(1)[:, : self.items]
@@ -206,7 +209,10 @@ class RetrievalTask(PairTask):
         return valid
 
     def solve(self, tokens: Int64[np.ndarray, "B T"]) -> Solution:
-        """Answers by the rule; a ValueError for rows that have none or in which a symbol stands twice."""
+        """Answers found by the rule.
+
+        Raises ValueError for rows without an answer or with a symbol that occurs twice.
+        """
         solution = super().solve(tokens)
         if (double := np.flatnonzero(~self._valid(tokens))).size:
             raise ValueError(f"row {double[0]} of tokens has a symbol twice: that is partial induction")
@@ -215,17 +221,17 @@ class RetrievalTask(PairTask):
 
 @dataclass(frozen=True, kw_only=True)
 class PartialInductionTask(PairTask):
-    """Symbols may stand several times; the query asks for the attribute that came last with its symbol.
+    """Symbols may occur several times; the query asks for the attribute of the latest pair with its symbol.
 
-    In samples the symbol asked for stands at least twice, so that the order always counts: once at the answer's place, never
-    behind it, at one earlier place for certain and at the other earlier ones by chance, like any symbol.
+    In samples the symbol asked for occurs at least twice, so that order always matters: at the answer's position, never after
+    it, at one earlier position for certain, and at other earlier positions by chance, like any symbol.
     """
 
     symbols: int = 4
 
     @property
     def first_place(self) -> int:
-        """The earliest place of an answer in samples: one other pair comes before it."""
+        """Earliest position of an answer in samples: one other pair comes before it."""
         return 1
 
     def _draw(self, place: PerRow, rng: np.random.Generator) -> Tokens:
@@ -239,9 +245,10 @@ class PartialInductionTask(PairTask):
 
 
 def order_blind_accuracy(task: PartialInductionTask, samples: Samples) -> float:
-    """What can be reached on average without seeing the order: name the attribute most often bound to the symbol.
+    """Best expected accuracy without knowing the order of items: answer with the symbol's most frequent attribute.
 
-    Attributes are drawn alike for all places, so each of the m pairs that match is the latest with chance 1 / m.
+    Attributes have the same distribution at all positions, so each of the m matching pairs is
+    the latest with probability 1 / m.
     """
     items, asked = samples.tokens[:, :-1], samples.tokens[:, -1:] - task.item_tokens
     match = items // task.attributes == asked

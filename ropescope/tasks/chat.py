@@ -1,6 +1,6 @@
-"""The number and letter tasks as questions to chat models (paper B, section 3.7): a rule, three examples, a sequence.
+"""The multi-hop tasks as questions to chat models (paper B, section 3.7): a rule, three examples, a sequence.
 
-One hop unless asked otherwise: targets, then the query. More hops pass through a window of stops, as in `multihop`.
+By default there is one hop: targets, then the query. More hops need a window of stops, as in `multihop`.
 
 >>> from ropescope.tasks.chat import questions
 >>> print(questions("number", length=12, run=1, samples=1)[0].text)
@@ -23,13 +23,13 @@ RUNS = 5
 EXAMPLES = 3
 EXAMPLE_LENGTH = 6
 EXAMPLE_SEED = 0
-"""Runs are numbered from 1 and their number is the seed, so no example comes from a run's draws."""
+"""Runs are numbered from 1 and use their number as seed, so examples come from no run."""
 STOPS = 8
 
 
 @dataclass(frozen=True)
 class Question:
-    """One prompt and its right answer. `key` is its place in the grid."""
+    """A prompt and its correct answer."""
 
     task: str
     length: int
@@ -40,19 +40,21 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Names the question within a grid."""
+        """Name of the question within a grid of tasks, lengths, runs and samples."""
         return f"{self.task}/{self.length}/{self.run}/{self.sample}"
 
 
 def questions(task: str, length: int, run: int, samples: int, hops: int = 1) -> list[Question]:
-    """All questions of one cell of the grid; the number of the run is the seed.
+    """All questions of one cell of the grid.
 
-    task     "number" or "letter"
+    task     name of a task: "number" or "letter"
     length   size of the target window
-    samples  how many; answers and their places are balanced over them
+    run      number of the run, which is also the seed
+    samples  number of questions; answers and their positions are balanced over them
+    hops     number of hops to the answer
 
-    Targets of the number task are the letters a to z, those of the letter task begin with any of them. Letters off the path
-    repeat as chance has it, and in the letter task only the answer begins with its letter.
+    Targets of the number task are the letters a to z, and targets of the letter task begin with any of these. Letters off the
+    path may repeat. In the letter task only the answer begins with its letter.
     """
     require_at_least("run", run, EXAMPLE_SEED + 1)
     require_at_least("samples", samples, 1)
@@ -65,7 +67,7 @@ def questions(task: str, length: int, run: int, samples: int, hops: int = 1) -> 
 
 
 def game(task: str, length: int, hops: int = 1) -> MultihopTask:
-    """The task behind the questions of one target window."""
+    """The task from which the questions of one target window are drawn."""
     require_at_least("length", length, 2)
     require_at_least("hops", hops, 1)
     stops = STOPS if hops > 1 else 0
@@ -73,23 +75,23 @@ def game(task: str, length: int, hops: int = 1) -> MultihopTask:
 
 
 def preamble(task: str, hops: int = 1) -> str:
-    """What stands before the sequence, the same for all questions of a task: the rule and worked examples."""
+    """The text before the sequence, the same for all questions of a task: its rule and solved examples."""
     wording = task_class(task).wording
     rule = wording.one_hop if hops == 1 else wording.rule
     shown = [f"{_asked(items)} {answer}" for items, answer in _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)]
-    # Without these words between examples and question, small models answer the first example once more.
+    # Without these words between examples and question, small models answer the first example again.
     turn = f"Now your turn. Output only the {wording.answer}, nothing else."
     return "\n\n".join((rule, *shown, turn, ""))
 
 
-def is_right(question: Question, said: str) -> bool:
-    """Exact match, but for white space around it."""
-    return said.strip() == question.answer
+def is_right(question: Question, reply: str) -> bool:
+    """Whether the reply is the answer, up to white space around it."""
+    return reply.strip() == question.answer
 
 
-def is_single(question: Question, said: str, hops: int = 1) -> bool:
-    """Whether what was said is one token of the task, right or wrong, and nothing more."""
-    return said.strip() in _names(question.task, question.length, hops)
+def is_single(question: Question, reply: str, hops: int = 1) -> bool:
+    """Whether the reply is one token of the task, right or wrong, and nothing else."""
+    return reply.strip() in _names(question.task, question.length, hops)
 
 
 @cache
@@ -102,7 +104,7 @@ def _asked(items: list[str]) -> str:
 
 
 def _drawn(rule: MultihopTask, count: int, seed: int) -> list[tuple[list[str], str]]:
-    # Hop classes are of equal size; only the longest paths are asked.
+    # Hop classes have equal size; only the longest paths are asked.
     samples = rule.sample(count * rule.hops, seed)
     samples = samples[samples.hops == rule.hops]
     return [

@@ -13,15 +13,14 @@ from .multihop import Hop, MultihopTask, Paths, PerRow, Samples, Tokens, Wording
 
 @dataclass(frozen=True, kw_only=True)
 class LetterTask(MultihopTask):
-    """Targets are pairs like `a3`; a pair `xy` says "go to the earlier pair that begins with `y`"; the answer is a target.
+    """Targets are pairs like `a3`; a pair `xy` points to the earlier pair that begins with `y`; the answer is a target.
 
-    The tokens of a path begin with different letters, the query's included, and no filler contains any of them: so there
-    is one path. Fillers are uniform over the letters off the path, on both sides and with repetition, and over the
-    digits; extra targets in front are drawn like those in the window. A filler may point nowhere.
+    The tokens of a path, query included, begin with different letters, and no filler contains any of them, so there is one
+    path. Both letters of a filler are uniform over the letters off the path, and digits are uniform. Extra targets at the front
+    are drawn like those in the window. A filler may point to no token.
 
-    With `share_query` fillers may also contain the letter that the query begins with, as in the sampler released with the
-    paper: that letter is then one of those that fillers are drawn from. There is still one path. The query stands last and
-    pairs point to earlier ones, so no pair can point to the query, whatever it begins with.
+    With `share_query`, fillers may also contain the first letter of the query, as in the sampler released with the paper. There
+    is still one path: pairs point to earlier ones and the query is last, so no pair can point to it.
 
     >>> from ropescope.tasks import LetterTask
     >>> task = LetterTask(alphabet=9)
@@ -61,12 +60,12 @@ class LetterTask(MultihopTask):
 
     @property
     def _of_query(self) -> int:
-        """How many letters of the query, 1 or 0, no filler contains; beside those of the answer and the stops."""
+        """1 if no filler may contain the first letter of the query, as for answer and stops; 0 with `share_query`."""
         return 0 if self.share_query else 1
 
     @property
     def answers(self) -> int:
-        """How many different answers there are: the pairs of a letter and a digit."""
+        """Number of different answers: pairs of a letter and a digit."""
         return self.alphabet * self.digits
 
     @cached_property
@@ -83,7 +82,7 @@ class LetterTask(MultihopTask):
         tokens = np.empty((count, extra + self.length), dtype=np.int64)
 
         # Each row's letters in order of use: the answer's, those of the path from there back to the query, the free ones.
-        # With `share_query` the query's is the first of the free ones: uniform over them, and independent of every filler.
+        # With `share_query` the query's letter is the first free one: uniform over them, and independent of every filler.
         others = rng.permuted(np.tile(np.arange(self.alphabet - 1), (count, 1)), axis=1)
         last = answer // self.digits
         letters = np.column_stack((last, others + (others >= last[:, None])))
@@ -108,7 +107,7 @@ class LetterTask(MultihopTask):
         return ids
 
     def _alike(self, samples: Samples) -> Samples:
-        """All rows get the path letters of the first. Any letter is as likely as any other, so renaming keeps chances."""
+        """Samples renamed so that all have the path letters of the first, which keeps probabilities: all letters are alike."""
         hops = int(samples.hops[0])
         path = samples.path[:, 1 - self._of_query : hops + 1]
         ids = np.take_along_axis(samples.tokens, path, 1)

@@ -1,14 +1,14 @@
-"""What the number and the letter task share: the shape of a sequence, balance, drawing, splitting, and a solver.
+"""Base of the multi-hop tasks: layout of a sequence, balanced sampling, splitting into parts, and a solver.
 
-A sequence is a window of target tokens, a window of pre-target tokens (the stops), and one query token:
+A sequence has a window of target tokens, a window of stops, and one query token:
 
     target 0 ... target P-1 | stop 0 ... stop S-1 | query
 
-The query and the stops point to earlier tokens. A path of `h` hops leaves the query, passes `h - 1` stops, always
-backwards, and ends at a target: the answer. Tokens off the path are fillers. `extra` further targets in front make a
-sequence longer without changing what there is to find.
+The query and the stops point to earlier tokens. A path of `h` hops starts at the query, visits `h - 1` stops from right to
+left, and ends at a target, which is the answer. All other tokens are fillers. `extra` more targets at the front make a sequence
+longer without changing its path.
 
-A task only says what its tokens are called, which of them a path and its fillers are made of, and where a token points.
+A task defines its vocabulary, the tokens of paths and fillers, and where each token points.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ PerRow = Int64[np.ndarray, " B"]
 Cells = Int64[np.ndarray, "3 B"]
 
 DRAWS_PER_ROW = 100
-"""How often `split` draws a shared sequence afresh before it says that the task has too few of them."""
+"""How often `split` redraws a sequence that two parts share before it gives up."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Sequences with what is known about them. Index it like an array to take rows: `samples[:64]`.
-
-    All arrays are int64, as torch's embedding and cross-entropy take them.
+    """Sequences with their answers and paths. Indexing selects rows, as in `samples[:64]`.
 
     tokens  token ids
     answer  id of the target at the end of the path
-    hops    jumps from query to answer
-    path    positions from query to answer, then -1 up to the longest path
+    hops    number of hops from query to answer
+    path    positions from query to answer, padded with -1 to the longest path
+
+    All arrays are int64, which embedding and cross-entropy of torch expect.
     """
 
     tokens: Tokens
@@ -57,7 +57,7 @@ class Samples:
 
 
 class Solution(NamedTuple):
-    """What the solver found; the fields mean the same as in `Samples`."""
+    """Result of the solver; fields are those of `Samples`."""
 
     answer: PerRow
     hops: PerRow
@@ -122,27 +122,27 @@ class MultihopTask(ABC):
     @property
     @abstractmethod
     def answers(self) -> int:
-        """How many different answers there are."""
+        """Number of different answers."""
 
     @cached_property
     @abstractmethod
     def vocabulary(self) -> tuple[str, ...]:
-        """The name of every token, in the order of the ids."""
+        """Name of every token, in the order of ids."""
 
     @abstractmethod
     def _fill(self, hops: PerRow, answer: PerRow, path: Paths, extra: int, rng: np.random.Generator) -> Tokens:
-        """Sequences of fillers with the path's pointing tokens in place; `path` already counts `extra`.
+        """Sequences of fillers with the tokens of the path, except the answer, in place; `path` includes `extra`.
 
-        Targets are drawn last, and the one nearest to the stops first: so `extra` changes nothing behind it.
+        Targets are drawn last, starting with the one nearest to the stops, so `extra` does not change the tokens after it.
         """
 
     @abstractmethod
     def _is_target(self, name: str) -> bool:
-        """Whether a path stops at the token of this name."""
+        """Whether a path ends at the token of this name."""
 
     @abstractmethod
     def _follow(self, tokens: Tokens, here: PerRow) -> tuple[PerRow, PerRow]:
-        """Where the token at `here` points to, and to how many places it does (one, if all is well)."""
+        """Position that the token at `here` points to, and the number of such positions (1 in a well-formed sequence)."""
 
     @abstractmethod
     def ideal_hop(self, tokens: Tokens) -> Hop:
@@ -168,16 +168,16 @@ class MultihopTask(ABC):
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """Number of different tokens."""
         return len(self.vocabulary)
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence without extra targets."""
+        """Number of tokens of a sequence without extra targets."""
         return self.targets + self.stops + 1
 
     def encode(self, text: str | Sequence[str]) -> Int64[np.ndarray, " T"]:
-        """Token ids of names, given as a list or as one string with spaces.
+        """Token ids of names, given as a list or as one string separated by spaces.
 
         >>> from ropescope.tasks import NumberTask
         >>> NumberTask().encode("a b dp 1 16")
@@ -201,7 +201,7 @@ class MultihopTask(ABC):
         return [self.vocabulary[i] for i in self._checked(ids)]
 
     def render(self, ids: Int[np.ndarray, " T"] | Sequence[int], path: Int[np.ndarray, " steps"] | Sequence[int]) -> str:
-        """One example to read: its tokens, under them the steps of the path, then the path in words.
+        """A readable example: its tokens, the steps of the path below them, then the path in words.
 
         >>> from ropescope.tasks import NumberTask
         >>> ids = NumberTask().encode("c b a 1 4 1 3 2 1")
@@ -224,9 +224,9 @@ class MultihopTask(ABC):
     def sample(self, count: int, seed: int, extra: int = 0) -> Samples:
         """`count` shuffled sequences, the same for the same seed.
 
-        Counts over the cells (hop class, answer position, answer) differ by at most one, and so do those over each of the
-        three alone. The stops of a path are uniform over all sets of distinct stops. The same seed with another `extra`
-        gives the same sequences behind a longer or shorter front.
+        Samples are balanced over the cells (number of hops, answer position, answer) and over each of the three alone, to
+        within one. The stops of a path are uniform over all sets of distinct stops. The same seed with another `extra`
+        gives the same sequences after a longer or shorter front.
 
         >>> from ropescope.tasks import NumberTask
         >>> samples = NumberTask().sample(48_000, seed=0)
@@ -239,9 +239,9 @@ class MultihopTask(ABC):
         return self._draw(balanced_cells(self, count, rng), rng, extra)
 
     def behind_one_front(self, samples: Samples, share: int) -> Iterator[Samples]:
-        """The samples in groups of up to `share` of one hop count, each group behind the extra targets of its first.
+        """The samples in groups of up to `share` with the same number of hops; all of a group get the first one's front.
 
-        A model has to read such a front only once for the whole group. A sample taken alone is distributed as before.
+        A model needs to read the extra targets only once per group. The distribution of a single sample does not change.
         """
         require_at_least("share", share, 1)
         extra = samples.tokens.shape[1] - self.length
@@ -253,11 +253,11 @@ class MultihopTask(ABC):
                 yield group
 
     def _alike(self, samples: Samples) -> Samples:
-        """Samples of one hop count, renamed so that fillers of the first are fillers to all of them."""
+        """Samples with the same number of hops, renamed so that fillers of the first are fillers for all of them."""
         return samples
 
     def _draw(self, cells: Cells, rng: np.random.Generator, extra: int = 0) -> Samples:
-        """One sequence for each column of `cells`: hops, position of the answer in the target window, answer."""
+        """One sequence for each column of `cells`: number of hops, position of the answer in the target window, answer."""
         hops, position, answer = cells
         path = self._draw_paths(hops, position, rng)
         path[path >= 0] += extra
@@ -266,7 +266,7 @@ class MultihopTask(ABC):
         return Samples(tokens, answer, hops, path)
 
     def _draw_paths(self, hops: PerRow, position: PerRow, rng: np.random.Generator) -> Paths:
-        """Query, `hops` - 1 distinct stops in descending order, target; then -1."""
+        """Positions of the query, of `hops` - 1 distinct stops in descending order, and of the target; then -1."""
         passed = rng.random((len(hops), self.stops)).argsort(axis=1)[:, : self.hops - 1] + self.targets
         passed[np.arange(self.hops - 1) >= hops[:, None] - 1] = -1
         path = np.full((len(hops), self.hops + 1), -1)
@@ -276,10 +276,10 @@ class MultihopTask(ABC):
         return path
 
     def solve(self, tokens: Int[np.ndarray, "*rows T"]) -> Solution:
-        """Follow the rule from the last token of each row to the answer, by nothing but the names of the tokens.
+        """Answers found by following the rule from the last token of each row, using only the names of tokens.
 
-        Raises ValueError for rows that have no answer: a token on the path that points outside the sequence, to no
-        token or to several, a query that is a target, or more than `self.hops` hops.
+        Raises ValueError for rows without an answer: if a token on the path points outside the sequence, to no token or to
+        several, if the query is a target, or if there are more than `self.hops` hops.
 
         >>> from ropescope.tasks import NumberTask
         >>> NumberTask().solve(NumberTask().encode("c b a 1 4 1 3 2 1"))
@@ -292,7 +292,7 @@ class MultihopTask(ABC):
         if (ends := target[tokens[:, -1]]).any():
             row = int(ends.argmax())
             name = self.vocabulary[tokens[row, -1]]
-            raise ValueError(f"row {row} of tokens ends in the target {name!r}: its last token must be one that points back")
+            raise ValueError(f"row {row} of tokens ends in the target {name!r}: its last token must point to an earlier one")
 
         answer, hops = np.full(len(tokens), -1), np.zeros(len(tokens), dtype=np.int64)
         path = np.full((len(tokens), self.hops + 1), -1)
@@ -329,11 +329,11 @@ class MultihopTask(ABC):
 
 
 def balanced_cells(task: MultihopTask, count: int, rng: np.random.Generator) -> Cells:
-    """`count` cells (hops, answer position, answer) in random order, as evenly as can be.
+    """`count` cells (hops, answer position, answer) in random order, as balanced as possible.
 
-    Number `k` of the list gets position `k mod P` and answer `k mod A`, and the answer slips by one whenever both would
-    repeat, after lcm(P, A): so each P * A numbers in a row meet every pair once. Hop classes are equal stretches of the
-    list, hence balanced over pairs too. Random labels in the end, so that what is left over falls anywhere.
+    Cell `k` gets position `k mod P` and answer `k mod A`, and the answer is shifted by one whenever both would repeat, which is
+    every lcm(P, A) cells. So P * A consecutive cells contain every pair once. Hop classes are equal ranges of the list, hence
+    balanced over pairs too. Labels are permuted at the end, so that any remainder is random.
     """
     k = np.arange(count)
     pair = k % (task.targets * task.answers)
@@ -348,7 +348,7 @@ def balanced_cells(task: MultihopTask, count: int, rng: np.random.Generator) -> 
 
 
 def split(task: MultihopTask, sizes: tuple[int, ...] = (432_000, 2_400, 45_600), seed: int = 0) -> dict[str, Samples]:
-    """Training, validation and test samples, each balanced, without a sequence in two of them.
+    """Training, validation and test samples, each balanced, without common sequences.
 
     >>> from ropescope.tasks import LetterTask, split
     >>> {name: len(part) for name, part in split(LetterTask(), sizes=(900, 5, 95)).items()}
@@ -364,7 +364,7 @@ def split(task: MultihopTask, sizes: tuple[int, ...] = (432_000, 2_400, 45_600),
 
     parts: dict[str, Samples] = {}
     taken = np.empty(0, dtype=np.uint64)
-    # The smallest part chooses first: a large one could leave nothing of a small cell to the others.
+    # The smallest part is drawn first: a large one could use up all sequences of a small cell.
     for size, name, rng in sorted(zip(sizes, names, streams, strict=True), key=lambda part: part[0]):
         cells = balanced_cells(task, size, rng)
         part = task._draw(cells, rng)
@@ -388,12 +388,12 @@ def split(task: MultihopTask, sizes: tuple[int, ...] = (432_000, 2_400, 45_600),
 
 
 def _hash_rows(tokens: Tokens, weights: UInt64[np.ndarray, " T"]) -> UInt64[np.ndarray, " B"]:
-    """One number per row. Equal rows have equal numbers, so none slips through; an unlucky other row is drawn again."""
+    """A hash of each row. Equal rows have equal hashes, so no common row is missed; a collision only causes a redraw."""
     keys: UInt64[np.ndarray, " B"] = tokens.view(np.uint64) @ weights
     return keys
 
 
 def require_at_least(name: str, value: int, least: int) -> None:
-    """Refuse a size that is too small, by name."""
+    """Raise ValueError if a named size is too small."""
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")

@@ -17,10 +17,10 @@ LETTERS = (*ascii_lowercase, *map("".join, product(ascii_lowercase, repeat=2)))
 
 @dataclass(frozen=True, kw_only=True)
 class NumberTask(MultihopTask):
-    """Targets are letters; an integer `i` at position `p` says "go to position `p - i`"; the answer is the first letter.
+    """Targets are letters; an integer `i` at position `p` points to position `p - i`; the answer is the first letter reached.
 
-    Fillers: letters are uniform over all letters (extra ones in front too); an integer points uniformly to any earlier
-    position of the two windows, never to an extra target, so that integers look the same at every length.
+    Filler letters, extra ones included, are uniform over all letters. A filler integer points uniformly to any earlier position
+    of the two windows, never to an extra target, so that integers have the same distribution at every length.
 
     >>> from ropescope.tasks import NumberTask
     >>> task = NumberTask()
@@ -49,7 +49,7 @@ class NumberTask(MultihopTask):
         require_at_least("letters", self.letters, 1)
         if self.letters > len(LETTERS):
             raise ValueError(f"letters is {self.letters} but only {len(LETTERS)} have a name (a to zz): use fewer letters")
-        # One hop must be able to reach every target, the farthest too. Then no path is ever out of reach.
+        # One hop must be able to reach every target, even the farthest. Then every path is possible.
         if self.integers < self.targets + self.stops:
             raise ValueError(
                 f"integers is {self.integers} but a jump from the query to the first target takes targets + stops = "
@@ -58,7 +58,7 @@ class NumberTask(MultihopTask):
 
     @property
     def answers(self) -> int:
-        """How many different answers there are: the letters."""
+        """Number of different answers: the letters."""
         return self.letters
 
     @cached_property
@@ -69,7 +69,7 @@ class NumberTask(MultihopTask):
     def _fill(self, hops: PerRow, answer: PerRow, path: Paths, extra: int, rng: np.random.Generator) -> Tokens:
         count, front = len(path), extra + self.targets
         tokens = np.empty((count, extra + self.length), dtype=np.int64)
-        before = np.arange(self.targets, self.length)  # how many positions of the windows lie before each integer
+        before = np.arange(self.targets, self.length)  # number of positions of the windows before each integer
         tokens[:, front:] = self.letters + rng.integers(before, size=(count, self.stops + 1))
         rows, step = np.nonzero(path[:, 1:] >= 0)
         here, there = path[rows, step], path[rows, step + 1]

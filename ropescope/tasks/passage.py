@@ -1,4 +1,4 @@
-"""A short text of our own, for what a language model makes of plain prose: nothing in it is known from elsewhere."""
+"""A short text, written for this package, to try language models on plain prose."""
 
 PASSAGE = """\
 The ferry that crosses the bay has two captains, and they have never agreed on anything except the tides. Maren takes

@@ -1,4 +1,4 @@
-"""Common words that prompts are made of: first names, and things that somebody may like."""
+"""Common words for prompts: first names, and things that people like."""
 
 _NAMES = """
 Aaron Abby Abigail Abraham Ada Adam Adele Adrian Agnes Aidan Alan Albert Alex Alexander Alexandra Alfred Alice Alicia Alison
