@@ -47,9 +47,10 @@ browser: $(VENV)/.tested
 		$(BIN)/playwright install chromium; \
 	fi
 
-# docs/api.md and docs/commands.md from signatures, docstrings and --help; pictures of docs/guide.md.
+# docs/api.md and docs/commands.md from signatures, docstrings and --help; tables and pictures from recorded runs.
 reference: $(VENV)/.installed
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/pictures.py
 
 bench: $(VENV)/.installed
