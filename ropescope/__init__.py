@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .api import preview as preview
     from .api import run as run
     from .api import scoreboard as scoreboard
+    from .charts import plane_chart as plane_chart
+    from .charts import share_chart as share_chart
     from .experiments.profile import profile as profile
     from .heads import Heads as Heads
     from .logits import LogitFactors as LogitFactors
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
     from .models.load import load_model as load_model
     from .rope import Rope as Rope
     from .studies.result import Result as Result
+    from .tasks.letter import LetterTask as LetterTask
+    from .tasks.number import NumberTask as NumberTask
     from .tasks.prompts import Prompt as Prompt
     from .tasks.prompts import binding_prompts as binding_prompts
     from .tasks.prompts import id_prompts as id_prompts
@@ -142,6 +146,10 @@ _ROOMS = {
     "task_prompts": "tasks.prompts",
     "text_prompts": "tasks.prompts",
     "HeadWatcher": "training.head_watcher",
+    "NumberTask": "tasks.number",
+    "LetterTask": "tasks.letter",
+    "plane_chart": "charts",
+    "share_chart": "charts",
     "Result": "studies.result",
     "open_run": "api",
     "page": "api",
