@@ -1,5 +1,7 @@
 """The engine against really permuting the layer's input and really recomputing attention."""
 
+from itertools import combinations, product
+
 import numpy as np
 import oracle
 import pytest
@@ -54,14 +56,26 @@ def assert_parity(layer: oracle.Layer, x: np.ndarray, rope: rs.Rope, n: int, blo
         np.testing.assert_allclose(scores.symbolic[k, 0], expected[:, 1], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("rope", ROPES.values(), ids=ROPES)
-@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
-@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
-@pytest.mark.parametrize("groups", [1, 2, 4], ids=lambda g: f"{g} key heads")
+GROUPS = (1, 2, 4)
+PAIRWISE = [
+    (rope, list(HOW)[(r + b) % 3], blocks, GROUPS[(r + 2 * b) % 3])
+    for r, rope in enumerate(ROPES)
+    for b, blocks in enumerate(BLOCKS)
+]
+"""Every two of rotation, logits, blocks and number of key heads meet in every combination."""
+
+
+def test_the_cases_are_pairwise():
+    choices = (ROPES, HOW, BLOCKS, GROUPS)
+    for i, j in combinations(range(4), 2):
+        assert {(case[i], case[j]) for case in PAIRWISE} == set(product(choices[i], choices[j]))
+
+
+@pytest.mark.parametrize(("rope", "how", "blocks", "groups"), PAIRWISE)
 def test_scores_are_those_of_really_permuted_inputs(rope, how, blocks, groups):
     rng = np.random.default_rng(groups)
-    layer = oracle.random_layer(rng, heads=4, groups=groups, width=WIDTH, rope=rope, **how)
-    assert_parity(layer, rng.normal(size=(TOKENS, WIDTH)), rope, TOKENS - 1, blocks)
+    layer = oracle.random_layer(rng, heads=4, groups=groups, width=WIDTH, rope=ROPES[rope], **HOW[how])
+    assert_parity(layer, rng.normal(size=(TOKENS, WIDTH)), ROPES[rope], TOKENS - 1, BLOCKS[blocks])
 
 
 @pytest.mark.parametrize("n", range(2, TOKENS))

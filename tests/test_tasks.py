@@ -158,7 +158,7 @@ def test_solver_needs_a_token() -> None:
 
 
 @given(tasks(), st.integers(1, 400), st.integers(0, 2**32), st.integers(0, 30))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_any_size_is_balanced_and_solvable(task: MultihopTask, count: int, seed: int, extra: int) -> None:
     samples = task.sample(count, seed, extra)
     assert samples.tokens.shape == (count, extra + task.length)
@@ -171,7 +171,7 @@ def test_any_size_is_balanced_and_solvable(task: MultihopTask, count: int, seed:
 
 
 @BOTH
-@pytest.mark.parametrize("count", [480_000, 7_681, 3_839, 200, 3, 1])
+@pytest.mark.parametrize("count", [48_000, 7_681, 3_839, 200, 3, 1])
 def test_balance_and_solver_on_full_and_odd_counts(task: MultihopTask, count: int) -> None:
     samples = task.sample(count, seed=count)
     assert len(samples) == count
@@ -425,6 +425,6 @@ def test_groups_behind_one_front_are_samples_like_any(task, extra):
 def test_answers_behind_one_front_stay_uniform():
     """Judged by the last row of each group, as rows of one group are alike."""
     task = LetterTask()
-    groups = task.behind_one_front(task.sample(12_800, seed=1, extra=1), 4)
+    groups = task.behind_one_front(task.sample(6_400, seed=1, extra=1), 4)
     answers = np.array([group.answer[-1] for group in groups])
     assert chisquare(np.bincount(answers, minlength=task.answers)).pvalue > 1e-4
