@@ -430,6 +430,3 @@ def _made(
 ) -> Prompt:
     bos = tokenizer.bos_token if tokenizer.bos_token_id in leading_ids(tokenizer) else None
     return Prompt(np.array(read.ids), tuple(blocks), tuple(read.tokens), answer, choices, (about or {}) | {"bos": bos})
-
-
-asked_for, said = choose_prompts, describe
