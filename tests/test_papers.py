@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import ropescope as rs
-from ropescope.experiments.mechanisms import example
 from ropescope.report import papers
 from ropescope.runs import Run, find_runs
 from ropescope.studies.claims import Runs
+from ropescope.studies.mechanisms.flow import example
 from ropescope.tasks import LetterTask, NumberTask
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -50,13 +50,13 @@ def test_every_figure_is_drawn_with_its_panels(layout, runs, with_example, monke
 def with_example(runs, tmp_path_factory) -> Run:
     """The recorded run of mechanisms with an example beside it, as the command writes it."""
     run = next(run for run in runs if run.name == "mechanisms")
-    folder, closer = tmp_path_factory.mktemp("runs") / "mechanisms", {}
+    folder, details = tmp_path_factory.mktemp("runs") / "mechanisms", {}
     folder.mkdir()
     for name, task in (("number", NumberTask()), ("letter", LetterTask())):
         samples = task.sample(40, seed=0)
         with torch.inference_mode():
-            closer[name] = {"example": example(rs.bundled(name), task, samples[np.flatnonzero(samples.hops == 4)[:1]])}
-    (folder / "closer.json").write_text(json.dumps(closer))
+            details[name] = {"example": example(rs.bundled(name), task, samples[np.flatnonzero(samples.hops == 4)[:1]])}
+    (folder / "head_details.json").write_text(json.dumps(details))
     return Run(folder, run.summary)
 
 
@@ -94,4 +94,4 @@ def test_without_runs_every_figure_is_named():
 def test_an_older_run_of_mechanisms_has_no_example(runs, monkeypatch, tmp_path):
     only(monkeypatch, "B-figure-3")
     older = [Run(tmp_path, run.summary) for run in runs if run.name == "mechanisms"]
-    assert "kept no example" in papers.figures(Runs(older)).left_out["B-figure-3"]
+    assert "stored no example" in papers.figures(Runs(older)).left_out["B-figure-3"]

@@ -13,7 +13,7 @@ from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from ..studies.study import HeadChoice, Study
-from . import canonical, control, dynamics, llm, mechanisms, profile, upkeep
+from . import canonical, control, dynamics, llm, profile, upkeep
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,6 @@ def _dynamics(run: Run) -> str:
     return f"{said}: {_held(run)}" if claims_of(run) else said
 
 
-def _mechanisms(run: Run) -> str:
-    parts = (
-        f"{task}: {found['flow']['solved']:,} of {found['flow']['inputs']:,} inputs solved"
-        for task, found in run.results.items()
-    )
-    return "; ".join(parts)
-
-
 def _control(run: Run) -> str:
     return f"{control.said(run.config)}: {len(run.results['changes']) - 1} changes"
 
@@ -148,7 +140,6 @@ KINDS = {
     "watch": Kind("Training", _watched, dynamics.of_run),
     "sweep": Kind("Training", _watched, dynamics.of_run),
     "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
-    "mechanisms": Kind("What heads do", _mechanisms, mechanisms.of_run),
     "canonical": Kind("Canonical tasks", _held, canonical.of_run),
     "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),

@@ -15,11 +15,14 @@ import altair as alt
 import vl_convert
 
 from ...charts import Chart
-from ...report import canonical, dynamics, llm, mechanisms, profile
+from ...report import canonical, dynamics, llm, profile
 from ...runs import Run, find_runs, read_profile, write_whole
 from ...tasks import TASKS
 from ..claims import NotRunError, Runs, Trained
 from ..length import figures as length
+from ..mechanisms import figures as mechanisms
+from ..mechanisms.claims import TABLE_1
+from ..mechanisms.tables import details
 from ..theory import figures as theory
 
 Draw = Callable[[Runs], tuple[Chart, Sequence[Run]]]
@@ -262,9 +265,9 @@ def _of_tasks(command: str, draw: Callable[[str, Run], Chart], one_legend: bool 
 def _example(task: str) -> Draw:
     def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
         run = runs.of_task("mechanisms", task)
-        found = (run.read("closer.json") or {}).get(task, {}).get("example")
+        found = details(run).get(task, {}).get("example")
         if found is None:
-            raise NotRunError("the run of `ropescope mechanisms` has kept no example (closer.json)")
+            raise NotRunError("the run of `ropescope mechanisms` has stored no example")
         return bare(mechanisms.example_chart(task, found)), [run]
 
     return panel
@@ -295,12 +298,12 @@ def _table_1(runs: Runs) -> tuple[Chart, Sequence[Run]]:
     for task in TASKS:
         run = runs.of_task("mechanisms", task)
         planes = run.results[task]["planes"]
-        if len(planes["spread"]) != len(mechanisms.TABLE_1[task]):
+        if len(planes["spread"]) != len(TABLE_1[task]):
             raise NotRunError("the models are smaller than paper B's (12 layers)")
         values = [
             {"layer": f"L{layer}", "column": column, "id": f"{paper:g}" if key is None else f"{planes[key][layer]:.1f}"}
             for column, key in columns.items()
-            for layer, paper in enumerate(mechanisms.TABLE_1[task])
+            for layer, paper in enumerate(TABLE_1[task])
         ]
         charts[task] = _table(values, list(columns))
         used.append(run)

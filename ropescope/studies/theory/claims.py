@@ -10,6 +10,7 @@ from ...runs import Run
 from ..claims import Found, NotRunError, Runs, claims_in, every, graded, span, tiny
 
 claim = claims_in("Constructions and discrepancy")
+on_trained = claims_in("The number and letter tasks, and how they are learned")
 
 ROUNDING = 1e-9
 
@@ -391,3 +392,19 @@ def prediction(runs: Runs) -> Found:
             said.append(f"{task} {level}: {'-' if ratio is None else f'{ratio:.2f}x'}")
     assert run is not None
     return Found(", ".join(said), graded(all(ratios), 2 * sum(ratios) >= len(ratios)), run, "letter")
+
+
+@on_trained(
+    "B-T1-ids",
+    "B",
+    "table 1",
+    "id 1 is 1.0, id 2 0.866, id 10 0.2738, id 42 0.0027",
+    "Frequencies of a rotation of 128 dimensions and base 10,000, to the digits printed.",
+)
+def plane_ids(runs: Runs) -> Found:
+    """Plane ids count from 1, the fastest: id k turns by 10000^(-2(k-1)/128)."""
+    run = runs.one("theory")
+    ours = run.results["identities"]["frequency_of_id"]
+    paper = {"1": (1.0, 1), "2": (0.866, 3), "10": (0.2738, 4), "42": (0.0027, 4)}
+    said = ", ".join(f"id {n} is {ours[n]:.4f}" for n in paper)
+    return Found(said, every(round(ours[n], digits) == value for n, (value, digits) in paper.items()), run)

@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from ..charts import COLOURS, Chart, Figure, Inline, write_chart
-from ..runs import Run
-from ..tasks import TASKS
+from ...charts import COLOURS, Chart, Figure, Inline
+from ...runs import Run
+from ...tasks import TASKS
+from .claims import TABLE_1
+from .tables import description, details
 
 Results = Mapping[str, Any]
-TABLE_1 = {
-    "number": [1, 2, 2, 2, 10, 37, 38, 38, 38, 38, 38, 38],
-    "letter": [18, 32, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40],
-}
-"""Paper B's table 1: mean plane per layer. Where it gives a range for several layers (37 to 39, 37 to 42), its middle."""
-
-
 READING = {
     "functions": "Coloured bars are path nodes at which a head takes a step along the path; dark tiles are low accuracies.",
     "planes": "Dark tiles are the planes that move a head's weights; circles are their mean.",
-    "example": "From the bottom up, what each position would say after each layer; lines show where nodes look.",
+    "example": "From the bottom up, what each position would say after each layer; lines show where nodes attend.",
 }
 """How to read each figure."""
 
 
-def write_figures(task: str, results: Results, folder: Path, about: str) -> list[str]:
-    """All figures of one model; returns the names of the files."""
-    charts = figures(task, results, about)
-    return [file for name, chart in charts.items() for file in write_chart(chart, folder, f"{task}-{name}")]
+def figures(run: Run) -> dict[str, Figure]:
+    """Figures named after tasks: functions, planes, and an example where the run stored one."""
+    stored = details(run)
+    return {
+        f"{task}-{name}": Figure(chart, READING[name])
+        for task, found in run.results.items()
+        for name, chart in _task_figures(task, {**found, **stored.get(task, {})}, description(run.config[task], found)).items()
+    }
 
 
-def figures(task: str, results: Results, about: str) -> dict[str, Chart]:
-    """All figures of one model by name; that of an example only if there is one."""
+def _task_figures(task: str, results: Results, about: str) -> dict[str, Chart]:
     heading = alt.TitleParams(f"{task} task: what its heads do", subtitle=about)
     flow = alt.hconcat(functions_chart(task, results), holds_chart(results)).resolve_scale(color="independent")
     what = alt.vconcat(flow, changes_chart(task, results)).resolve_scale(color="independent").properties(title=heading)
@@ -48,24 +45,6 @@ def figures(task: str, results: Results, about: str) -> dict[str, Chart]:
     planes = alt.vconcat(*parts).resolve_scale(color="independent")
     charts = {"functions": what, "planes": planes.properties(title=alt.TitleParams(f"{task} task: planes", subtitle=about))}
     return charts | {"example": example_chart(task, results["example"])} if "example" in results else charts
-
-
-def of_run(run: Run) -> dict[str, Figure]:
-    """The figures of a run folder of `ropescope mechanisms`, named after tasks."""
-    closer = run.read("closer.json") or {}
-    return {
-        f"{task}-{name}": Figure(chart, READING[name])
-        for task, found in run.results.items()
-        for name, chart in figures(task, {**found, **closer.get(task, {})}, said(run.config[task], found)).items()
-    }
-
-
-def said(config: Mapping[str, Any], results: Results) -> str:
-    """What model and inputs one task's results come from, by what the summary says of them."""
-    flow = results["flow"]
-    return (
-        f"{config['model']}; {flow['inputs']:,} test sequences of seed {config['seed']}, of which {flow['solved']:,} are solved"
-    )
 
 
 def _layer(field: str = "layer:N", total: int = 12, title: str = "layer") -> alt.Y:
