@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import ropescope as rs
-from ropescope.report import papers
 from ropescope.runs import Run, find_runs
 from ropescope.studies.claims import Runs
 from ropescope.studies.mechanisms.flow import example
+from ropescope.studies.reproduce import papers
 from ropescope.tasks import LetterTask, NumberTask
 
 RESULTS = Path(__file__).parents[1] / "results"
