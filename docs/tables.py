@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ropescope.report.mechanisms import TABLE_1  # noqa: E402
+from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
 
 
 def results(name: str) -> dict:
