@@ -8,72 +8,18 @@ import numpy as np
 import pytest
 import real
 import torch
+import transformers
 from typer.testing import CliRunner
+from watching import PROMPTS, VOCABULARY, drawn, events, llama, loop, means, same, weights
 
 import ropescope as rs
 from ropescope.cli import app
 from ropescope.report.page import write_page
 from ropescope.runs import HistoryFolder, find_runs, read_trajectory
 from ropescope.tasks import LetterTask, split
-from ropescope.training.head_watcher import HeadWatcher, watched
-from ropescope.training.watcher import Watcher
-from ropescope.training.watcher import watched as own_watched
-
-transformers = pytest.importorskip("transformers")
-VOCABULARY = 60
-
-
-def llama(dtype=torch.float32, seed=0, **more):
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        attention_dropout=0.1,
-        initializer_range=0.3,
-        **sizes | more,
-    )
-    return transformers.LlamaForCausalLM(config).to(dtype)
-
-
-def drawn(*lengths, seed=0):
-    draws = np.random.default_rng(seed)
-    return [draws.integers(0, VOCABULARY, size) for size in lengths]
-
-
-PROMPTS = [
-    *drawn(9, 9, 7),
-    rs.Prompt(drawn(12)[0], ((1, 3), (3, 6), (7, 10)), ("x",) * 12),
-]
-
-
-def means(model, prompts=PROMPTS):
-    found = rs.profile(model, prompts, planes=False, sensitivity=False)
-    return {name: found[name].mean("input").values for name in watched()}
-
-
-def loop(model, steps, on_step=lambda step, loss: None, rate=1e-2):
-    """A loop of one's own, with dropout; data depend on the step alone."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
-    model.train()
-    torch.manual_seed(1)
-    for step in range(1, steps + 1):
-        ids = torch.from_numpy(np.stack(drawn(16, 16, seed=step)))
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        on_step(step, loss)  # gradients are there
-        optimiser.step()
-        optimiser.zero_grad()
-
-
-def weights(model):
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
+from ropescope.training.head_watcher import HeadWatcher
+from ropescope.training.measuring import task_measures, watched
+from ropescope.training.probe import probe_row
 
 # What it sees
 
@@ -120,8 +66,8 @@ def test_a_model_of_our_own_is_seen_as_its_trainer_sees_it(tmp_path):
     model = rs.GPTJ(rs.GPTJConfig(task.vocab_size, layers=3, heads=2, width=32, mlp_width=64)).train()
     blocks = tuple((p, p + 1) for p in range(task.length - 1))
     prompts = [rs.Prompt(ids, blocks, tuple(map(str, ids))) for ids in samples.tokens]
-    found, own = HeadWatcher(model, prompts, tmp_path).look(0), Watcher(samples)(model)
-    for name in own_watched():
+    found, own = HeadWatcher(model, prompts, tmp_path).look(0), probe_row(model, samples)
+    for name in task_measures():
         np.testing.assert_allclose(found[name], own[name], atol=1e-6, err_msg=name)
     assert model.training
 
@@ -283,7 +229,7 @@ def test_training_that_goes_on(tmp_path):
     assert read_trajectory(tmp_path).steps.tolist() == [0, 1, 2, 3]
     again.step(4)
     again.close()
-    with pytest.raises(ValueError, match="holds a run that has ended, and training begins anew"):
+    with pytest.raises(ValueError, match="holds a run that has ended, and training starts anew"):
         HeadWatcher(model, PROMPTS, tmp_path, every=1).step(0)
     assert read_trajectory(tmp_path).steps.tolist() == [0, 1, 2, 3, 4]
     more = HeadWatcher(model, PROMPTS, tmp_path, every=1)
@@ -343,7 +289,7 @@ def test_weights_that_are_no_numbers(tmp_path):
     watcher.step(1)
     with torch.no_grad():
         model.model.layers[1].self_attn.q_proj.weight[0, 0] = torch.nan
-    with pytest.warns(RuntimeWarning, match=r"looking at heads failed at step 2 \(.*NaN.*\); training goes on"):
+    with pytest.warns(RuntimeWarning, match=r"measuring heads failed at step 2 \(.*NaN.*\); training continues"):
         row = watcher.step(2, loss=float("nan"))
     assert all(np.isnan(row[name]).all() for name in watched())
     assert not any(module._forward_pre_hooks for module in model.modules())
@@ -359,7 +305,7 @@ def test_weights_that_are_no_numbers(tmp_path):
 def test_numbers_that_cannot_be_found(tmp_path):
     watcher = HeadWatcher(llama(), PROMPTS, tmp_path, every=1)
     for wrong in (lambda: 1 / 0, [[1.0]], "a"):
-        with pytest.warns(RuntimeWarning, match="what goes with the look at step 1 could not be found"):
+        with pytest.warns(RuntimeWarning, match="the numbers given at step 1 could not be computed"):
             row = watcher.step(1, accuracy=wrong)
         assert np.isfinite(row["positional"]).all()
 
@@ -369,7 +315,7 @@ def test_a_full_disk_loses_nothing_that_was_seen(tmp_path, monkeypatch):
     watcher.step(1)
     with monkeypatch.context() as full:
         full.setattr("ropescope.runs.history.write_whole", _full)
-        with pytest.warns(RuntimeWarning, match=r"the look at step 2 could not be kept \(.*No space left"):
+        with pytest.warns(RuntimeWarning, match=r"the look at step 2 could not be stored \(.*No space left"):
             watcher.step(2)
         assert read_trajectory(tmp_path).steps.tolist() == [1]
     watcher.step(3)
@@ -405,147 +351,12 @@ def test_of_many_heads_only_chosen_ones_are_told(tmp_path):
     assert chosen.keys() - few.keys() == {f"heads/L4.H1/{name}" for name in watched()}
 
 
-def events(folder):
-    """All scalars of TensorBoard's files below a folder: name to {step: number}."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
-
-    found = {}
-    for file in folder.rglob("events.out.tfevents.*"):
-        read = EventAccumulator(str(file), size_guidance={"scalars": 0})
-        read.Reload()
-        for name in read.Tags()["scalars"]:
-            found.setdefault(name, {}).update({event.step: event.value for event in read.Scalars(name)})
-    return found
-
-
 def test_a_writer_of_tensorboard(tmp_path):
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
 
     with SummaryWriter(str(tmp_path / "board")) as writer:
         row = HeadWatcher(llama(), PROMPTS, tmp_path / "run", every=1, writer=writer).step(3)
     assert events(tmp_path / "board")["heads/L0.H2/entropy"] == {3: pytest.approx(row["entropy"][0, 2])}
-
-
-# With transformers' own Trainer
-
-
-def trainer(folder, steps, model=None, **more):
-    ids = np.stack(drawn(*[16] * 64, seed=5))
-    data = [{"input_ids": row, "labels": row} for row in ids]
-    settings = {
-        "max_steps": steps,
-        "per_device_train_batch_size": 2,
-        "learning_rate": 1e-2,
-        "report_to": "none",
-        "logging_steps": 2,
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "seed": 3,
-    }
-    arguments = transformers.TrainingArguments(str(folder), **settings | more)
-    return transformers.Trainer(model or llama(), arguments, train_dataset=data)
-
-
-def test_trainer_takes_the_same_steps_and_tells_tensorboard(tmp_path):
-    plain = trainer(tmp_path / "plain", 5)
-    plain.train()
-    watched = trainer(tmp_path / "trainer", 5, report_to="tensorboard")
-    watched.add_callback(HeadWatcher(watched.model, PROMPTS, tmp_path / "run", every=2))
-    watched.train()
-    assert same(weights(plain.model), weights(watched.model))
-    run = read_trajectory(tmp_path / "run")
-    assert run.steps.tolist() == [0, 2, 4, 5]
-    final = means(watched.model)
-    np.testing.assert_allclose(run.measures["positional"][-1], final["positional"], atol=2e-3)
-    board = events(tmp_path / "trainer")
-    for (layer, head), values in {(1, 2): run.measures["symbolic"][:, 1, 2], (0, 0): run.measures["symbolic"][:, 0, 0]}.items():
-        expected = dict(zip(run.steps.tolist(), values.tolist(), strict=True))
-        assert board[f"train/heads/L{layer}.H{head}/symbolic"] == pytest.approx(expected)
-    losses = board["train/loss"]
-    assert run.loss[1:3].tolist() == pytest.approx([losses[2], losses[4]])
-    summary = find_runs([tmp_path / "run"])[0]
-    assert (summary.results["looks"], summary.results["last_step"]) == (4, 5)
-
-
-def test_trainer_that_goes_on_from_a_checkpoint(tmp_path):
-    """As one that was never interrupted, to the bit."""
-    whole = trainer(tmp_path / "whole", 4)
-    whole.add_callback(HeadWatcher(whole.model, PROMPTS, tmp_path / "seen-whole", every=1))
-    whole.train()
-    first = trainer(tmp_path / "parts", 4, save_strategy="steps", save_steps=2)
-    first.add_callback(HeadWatcher(first.model, PROMPTS, tmp_path / "seen", every=1))
-    first.add_callback(_StopAt(3))
-    with pytest.raises(KeyboardInterrupt):
-        first.train()
-    assert read_trajectory(tmp_path / "seen").steps.tolist() == [0, 1, 2, 3]
-    second = trainer(tmp_path / "parts", 4, save_strategy="steps", save_steps=2)
-    watcher = HeadWatcher(second.model, PROMPTS, tmp_path / "seen", every=1)
-    second.add_callback(watcher)
-    second.add_callback(_StepsKept(tmp_path / "seen"))
-    second.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-2"))
-    assert _StepsKept.seen == [0, 1, 2]
-    one, other = (read_trajectory(tmp_path / name) for name in ("seen-whole", "seen"))
-    assert one.steps.tolist() == other.steps.tolist() == [0, 1, 2, 3, 4]
-    assert all(np.array_equal(one.measures[name], other.measures[name]) for name in watched())
-
-
-class _StopAt(transformers.TrainerCallback):
-    def __init__(self, step):
-        self.at = step
-
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.at:
-            raise KeyboardInterrupt
-
-
-class _StepsKept(transformers.TrainerCallback):
-    """What is in the folder before the first step of training that goes on."""
-
-    seen = None
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def on_step_begin(self, args, state, control, **_):
-        if type(self).seen is None:
-            type(self).seen = read_trajectory(self.folder).steps.tolist()
-
-
-def test_trainer_in_mixed_precision_is_seen_in_single(tmp_path):
-    mixed = trainer(tmp_path / "trainer", 3, bf16=True)
-    watcher = HeadWatcher(mixed.model, PROMPTS, tmp_path / "run", every=3)
-    mixed.add_callback(watcher)
-    mixed.train()
-    run = read_trajectory(tmp_path / "run")
-    assert run.steps.tolist() == [0, 3]
-    clean = llama()
-    clean.load_state_dict(mixed.model.state_dict())
-    np.testing.assert_allclose(run.measures["positional"][-1], means(clean)["positional"], atol=2e-3)
-    assert mixed.model(input_ids=torch.from_numpy(PROMPTS[0])[None]).logits.dtype == torch.float32
-    assert "_original_forward" in vars(mixed.model)
-
-
-def test_trainer_of_another_model_is_refused(tmp_path):
-    other = trainer(tmp_path / "trainer", 2)
-    other.add_callback(HeadWatcher(llama(), PROMPTS, tmp_path / "run"))
-    with pytest.raises(ValueError, match="the Trainer trains another model than the watcher looks at"):
-        other.train()
-
-
-def test_trainer_goes_on_when_a_logger_or_a_look_fails(tmp_path):
-    class Broken(transformers.TrainerCallback):
-        def on_log(self, args, state, control, logs=None, **_):
-            if "heads/purity" in logs:
-                raise RuntimeError("no connection")
-
-    watched = trainer(tmp_path / "trainer", 2)
-    watched.add_callback(Broken())
-    watched.add_callback(HeadWatcher(watched.model, PROMPTS, tmp_path / "run", every=1))
-    with pytest.warns(RuntimeWarning, match=r"could not be logged \(no connection\); training goes on"):
-        watched.train()
-    assert watched.state.global_step == 2
-    assert read_trajectory(tmp_path / "run").steps.tolist() == [0, 1, 2]
 
 
 def test_a_folder_moved_elsewhere_goes_on(tmp_path):

@@ -32,8 +32,8 @@ from ..console import first_line
 from ..models.gptj import GPTJ, save_gptj
 from ..runs import Row
 from ..tasks import Samples, split
+from .probe import evaluate, last_logits, probe_of, probe_row
 from .recipe import PRESETS, Recipe, recipe
-from .watcher import Watcher, accuracy_per_hop
 
 __all__ = ["PRESETS", "Recipe", "check_folder", "evaluate", "probe_of", "recipe", "train", "train_step"]
 
@@ -94,10 +94,10 @@ def _train(
     on_step: OnStep | None,
 ) -> dict[str, Any]:
     step, best, history = _resumed(recipe, folder, model, optimiser)
-    watcher = Watcher(probe_of(data["validation"], recipe.probe))
+    probe = probe_of(data["validation"], recipe.probe)
 
     def look() -> Row:
-        row = watcher(model)
+        row = probe_row(model, probe)
         history.add(step, row)
         return row
 
@@ -176,7 +176,7 @@ def _finish(
 
 def _better(best: Best | None, step: int, model: GPTJ, validation: Samples) -> Best:
     """The best checkpoint, this step included; among equals the earliest."""
-    right = int((_last_logits(model, validation).argmax(-1).numpy() == validation.answer).sum())
+    right = int((last_logits(model, validation).argmax(-1).numpy() == validation.answer).sum())
     if best is not None and right <= best.right:
         return best
     return Best(step, right, {name: value.clone() for name, value in model.state_dict().items()})
@@ -215,13 +215,6 @@ def _require_numbers(model: GPTJ, step: int) -> None:
             )
 
 
-def probe_of(samples: Samples, count: int) -> Samples:
-    """The first samples of each hop class, as many of each as can be."""
-    by_class = [np.flatnonzero(samples.hops == hops) for hops in np.unique(samples.hops)]
-    share = max(1, count // len(by_class))
-    return samples[np.sort(np.concatenate([rows[:share] for rows in by_class]))]
-
-
 def batch_rows(recipe: Recipe, step: int) -> np.ndarray:
     """Rows of the training data for one step: in order, shuffled anew for each pass over them."""
     size = recipe.samples[0]
@@ -232,23 +225,6 @@ def batch_rows(recipe: Recipe, step: int) -> np.ndarray:
             here = numbers // size == epoch
             rows[here] = np.random.default_rng((recipe.seed, int(epoch))).permutation(size)[rows[here]]
     return rows
-
-
-def evaluate(model: GPTJ, samples: Samples, batch: int = 512) -> np.ndarray:
-    """Accuracy in each hop class."""
-    answer, hops = torch.from_numpy(samples.answer), torch.from_numpy(samples.hops)
-    return accuracy_per_hop(_last_logits(model, samples, batch), answer, hops)
-
-
-@torch.inference_mode()
-def _last_logits(model: GPTJ, samples: Samples, batch: int = 512) -> Tensor:
-    """Logits at the last position of every sequence, without dropout."""
-    training = model.training
-    model.eval()
-    ids = torch.from_numpy(samples.tokens)
-    logits = torch.cat([model(part, last_only=True)[:, 0] for part in ids.split(batch)])
-    model.train(training)
-    return logits
 
 
 def _packed(step: int, model: GPTJ, optimiser: torch.optim.Optimizer, best: Best | None) -> bytes:
