@@ -4,7 +4,7 @@
     ropescope report out/watch-smollm2 --out out/page.html       # also while it is still training
     tensorboard --logdir out/watch-smollm2-trainer
 
-Two lines are about watching: the prompts to look at, and the callback.
+Two lines are about watching: the prompts to look at, and the watcher.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     recipe = {key: value for key, value in vars(options).items() if key not in ("out", "model")}
     name = "SmolLM2-135M on a short text"
     watcher = rs.HeadWatcher(model, prompts, out=options.out, every=options.every, name=name, about=recipe)
-    trainer.add_callback(watcher)
+    watcher.attach(trainer)
 
     trainer.train()
     print(watcher.results())

@@ -208,7 +208,7 @@ def test_workers_open_the_same_weights_or_say_so(tmp_path):
 
 def test_a_machine_that_does_not_share_the_disk_says_so(tmp_path):
     sharing = seeds.Sharing(False, tmp_path / ".shared-x", "x")
-    with pytest.raises(ValueError, match=r"does not see .* choose --out on a disk that all machines share"):
+    with pytest.raises(ValueError, match=r"does not see .* choose `out` on a disk that all machines share"):
         seeds.train_unit(sharing, (tmp_path / "run", RECIPE))
     (tmp_path / ".shared-x").write_text("y")
     with pytest.raises(ValueError, match="does not see"):

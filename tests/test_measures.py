@@ -7,7 +7,7 @@ import torch
 import ropescope as rs
 from ropescope.measures import registry
 from ropescope.measures.view import LayerView
-from ropescope.training import head_watcher, watcher
+from ropescope.training.measuring import task_measures, watched
 
 BLOCKS = ((1, 4), (4, 7), (7, 11))
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5]])
@@ -73,8 +73,8 @@ def test_a_new_measure_appears_in_profile_and_watchers(monkeypatch, tmp_path):
     assert scores.own_weight.dims == ("input", "layer", "head")
     row = rs.HeadWatcher(model, ids, out=tmp_path / "watch").look(1)
     np.testing.assert_allclose(row["own_weight"], scores.own_weight.mean("input"), atol=1e-6)
-    assert "own_weight" in head_watcher.watched()
-    assert "own_weight" in watcher.watched()
+    assert "own_weight" in watched()
+    assert "own_weight" in task_measures()
 
 
 def test_induction_asks_for_tokens():

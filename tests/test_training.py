@@ -21,8 +21,8 @@ from ropescope.runs import History, read_trajectory
 from ropescope.studies.bench.training import plain_letter, plain_number
 from ropescope.tasks import LetterTask, NumberTask
 from ropescope.training import trainer
-from ropescope.training.trainer import Recipe, batch_rows, evaluate, probe_of, train
-from ropescope.training.watcher import Watcher
+from ropescope.training.probe import evaluate, probe_of, probe_row
+from ropescope.training.trainer import Recipe, batch_rows, train
 
 SMALL = Recipe(
     task="number",
@@ -133,14 +133,14 @@ def test_rate_rises_and_falls():
     assert np.allclose(np.diff(rates[6:]), -SMALL.rate / 54)
 
 
-def test_the_watcher_reports_what_the_engine_says_and_leaves_training_alone():
+def test_a_row_of_the_history_holds_the_scores_and_leaves_training_alone():
     torch.manual_seed(0)
     task = LetterTask()
     model = rs.GPTJ(rs.GPTJConfig(task.vocab_size, layers=3, width=32, heads=2)).train()
     probe = probe_of(task.sample(200, seed=0), 40)
     assert np.bincount(probe.hops).tolist() == [0, 10, 10, 10, 10]
     before = torch.get_rng_state()
-    row = Watcher(probe)(model)
+    row = probe_row(model, probe)
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
     seen: list[rs.Heads] = []

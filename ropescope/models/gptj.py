@@ -1,6 +1,6 @@
-"""A small GPT-J: attention and MLP side by side after one layer norm, rotary positions, untied read-out.
+"""A small GPT-J: attention and MLP in parallel after one layer norm, rotary positions, untied output embedding.
 
-Folders are those of `transformers`: what `save_gptj` writes opens with `GPTJForCausalLM.from_pretrained`, and the reverse.
+Folders are those of `transformers`: `GPTJForCausalLM.from_pretrained` loads what `save_gptj` writes, and the reverse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACTIVATIONS = {"gelu_new": "tanh", "gelu": "none"}
 """Activations by their names in `transformers`, and which approximation of GELU each is to torch."""
 
 OnHeads = Callable[[int, Heads], None]
-"""Called by a forward pass with each layer's number and what it hands over."""
+"""Called by a forward pass with each layer's number and its heads."""
 
 
 def require_activation(name: object) -> None:
@@ -41,15 +41,15 @@ def require_activation(name: object) -> None:
 class GPTJConfig:
     """Sizes of a model; the defaults are those of the number and letter tasks.
 
-    vocab_size  how many tokens there are
-    layers      how many
-    heads       in each layer; width / heads dimensions each
-    width       of what a position holds
-    mlp_width   of the hidden layer beside attention
+    vocab_size  number of tokens
+    layers      number of layers
+    heads       number of heads in each layer; width / heads dimensions each
+    width       of the residual stream
+    mlp_width   of the hidden layer of the MLP
     rope        one rotation for all layers or one per layer: choose planes, or give the last layers none (NoPE)
     dropout     while training
-    log_length  a query that sees n keys, more than that, has its logits multiplied by log n / log `log_length`: a lead
-                that is enough among few keys then stays enough among many
+    log_length  logits of a query that sees n keys, more than `log_length`, are multiplied by log n / log `log_length`: so
+                a difference that is enough among few keys stays enough among many
     activation  of the MLP, by its name in `transformers`: "gelu_new" (GELU in its tanh approximation) or "gelu" (exact)
 
     Raises ValueError if sizes or rotations do not fit each other, or the activation is not one of the two.
@@ -187,7 +187,7 @@ def sharpened(model: GPTJ, length: int) -> GPTJ:
 
 
 def require_vocabulary(model: GPTJ, task: str, size: int) -> None:
-    """Refuse a model of another task: it would read this one's tokens as others, or not at all."""
+    """Raise ValueError if the model is of another task: it would read this one's tokens as others, or not at all."""
     if model.config.vocab_size != size:
         raise ValueError(
             f"the model has a vocabulary of {model.config.vocab_size} tokens and the {task} task one of {size}: "
@@ -207,7 +207,7 @@ _IN_BLOCK = {
     "contract": "mlp.fc_out",
 }
 LONGEST = 8192
-"""Positions for which `transformers` keeps a table of angles; our own rotation has no limit."""
+"""Positions for which `transformers` stores a table of angles; our own rotation has no limit."""
 
 
 def _their_name(ours: str) -> str:
@@ -219,10 +219,10 @@ def _their_name(ours: str) -> str:
 
 
 def save_gptj(model: GPTJ, folder: Path) -> list[str]:
-    """Write a folder that `transformers` opens too; returns the names of its files.
+    """Names of the files written: a folder that `transformers` loads too.
 
-    A rotation or scale that the GPT-J of `transformers` does not know goes under a model type of our own, so that it cannot
-    be opened with a wrong one.
+    A rotation or scale that the GPT-J of `transformers` does not have gets a model type of our own, so that the model cannot
+    be loaded with another one.
 
     Raises OSError if the folder cannot be written to.
 
@@ -292,8 +292,8 @@ def load_gptj(folder: Path) -> GPTJ:
     try:
         model = _built(settings, weights)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        said = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"{folder} holds a damaged model ({type(error).__name__}: {said}): copy it anew") from None
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{folder} holds a damaged model ({type(error).__name__}: {reason}): copy it anew") from None
     require_finite(model, folder)
     return model.eval()
 

@@ -110,7 +110,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         sizes = layers_of(self._adapter)
         self.layers = list(sizes) if layers is None else _chosen(layers, list(sizes))
         self._batches = _batches(prompts, _vocabulary(self.model))
-        self._heads = max(sizes.values())
+        self._heads, self._measures = max(sizes.values()), watched()
         self._logged = _logged(heads, self.layers, sizes)
         self.config = self._config(name, about, len(sizes))
         self._folder = HistoryFolder(Path(out), self.config, None if self.layers == list(range(len(sizes))) else self.layers)
@@ -176,7 +176,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         """The row of a look now, whatever the step; of NaN, with a warning, if it fails. Empty except on the first process."""
         if not self.is_main:
             return {}
-        row: Row = {name: np.full((len(self.layers), self._heads), np.nan, dtype=np.float32) for name in watched()}
+        row: Row = {name: np.full((len(self.layers), self._heads), np.nan, dtype=np.float32) for name in self._measures}
         with undisturbed(self.model), torch.inference_mode():
             with self._warn_on_error(f"measuring heads failed at step {step}"):
                 row |= {name: value.astype(np.float32) for name, value in self.measure().items()}
@@ -196,7 +196,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
                 copy_weights(self.model, self._copy)
             device = next(self.model.parameters()).device
             batches = ((torch.from_numpy(ids).to(device), blocks) for ids, blocks in self._batches)
-            return head_means(self._adapter, batches, watched(), self.layers, self.tau)
+            return head_means(self._adapter, batches, self._measures, self.layers, self.tau)
 
     def results(self) -> dict[str, Any]:
         """Summary of the looks so far; empty except on the first process."""
@@ -223,12 +223,12 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
             "heads/pure_symbolic": float((pure == SYMBOLIC).sum()),
             "heads/purity": _mean(np.abs(positional - symbolic)),
         }
-        numbers |= {f"heads/{name}": _mean(row[name]) for name in watched()}
+        numbers |= {f"heads/{name}": _mean(row[name]) for name in self._measures}
         for place, layer in enumerate(self.layers):
             numbers |= {f"heads/L{layer}/{name}": _mean(row[name][place]) for name in ("positional", "symbolic")}
         for layer, head in self._logged:
             place = self.layers.index(layer)
-            numbers |= {f"heads/L{layer}.H{head}/{name}": float(row[name][place, head]) for name in watched()}
+            numbers |= {f"heads/L{layer}.H{head}/{name}": float(row[name][place, head]) for name in self._measures}
         return {name: value for name, value in numbers.items() if np.isfinite(value)}
 
     def _log(self, step: int, row: Row) -> None:

@@ -1,7 +1,7 @@
 """The same training with several seeds: one after another, or side by side on a cluster. Each run has a folder of its own.
 
-A run writes its folder itself, where it can be resumed. On a cluster that folder must be on a disk which all machines share:
-a run whose machine is lost goes on elsewhere from its last checkpoint, bit for bit.
+A run writes its folder itself, where it can be resumed. On a cluster that folder must be on a disk that all machines share:
+a run whose machine is lost is resumed elsewhere from its last checkpoint, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .trainer import Recipe, check_folder, train
 
 @dataclass(frozen=True)
 class Sharing:
-    """What all runs have in common; `token` stands in the file `mark`, which every machine must see."""
+    """What all runs have in common; the file `mark`, which every machine must see, holds `token`."""
 
     snapshots: bool
     mark: Path | None = None
@@ -36,9 +36,9 @@ def train_seeds(
     engine: Engine = HERE,
     on_step: Callable[[int, float, runs.Row | None], None] | None = None,
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folders of runs and the results of each, as they come; with `resume` those that have ended are not touched.
+    """Folders of runs and the results of each, as they finish; with `resume` those that have ended are not touched.
 
-    Nothing is begun unless every folder is free, or can be gone on with. `on_step` is for runs of this process.
+    Nothing is started unless every folder is free or can be resumed. `on_step` is for runs of this process.
     """
     for folder, recipe in recipes.items():
         check_folder(recipe, folder, resume)
@@ -59,14 +59,14 @@ def train_seeds(
 
 
 def train_unit(shared: Sharing, unit: tuple[Path, Recipe]) -> dict[str, Any]:
-    """One run, begun or gone on with."""
+    """Results of one run, started or resumed."""
     folder, recipe = unit
     if shared.mark is not None and (not shared.mark.is_file() or shared.mark.read_text() != shared.token):
         raise ValueError(
             f"{socket.gethostname()} does not see {shared.mark.parent} of the machine where training was started: "
-            "choose --out on a disk that all machines share"
+            "choose `out` on a disk that all machines share"
         )
-    # A lost machine may give up the folder a moment after its unit is begun again elsewhere.
+    # A lost machine may release the folder a moment after its unit is started again elsewhere.
     patience = 0.0 if shared.mark is None else 60.0
     return train(recipe, folder, resume=True, snapshots=shared.snapshots, on_step=shared.on_step, patience=patience)
 

@@ -1,9 +1,9 @@
-"""Many models of one head trained at once: one layer, attention only, the same task and data, RoPE planes of their own.
+"""Many models of one head trained at once: one layer, attention only, the same task and data, each with its own RoPE planes.
 
-The model is that of `models.built.OneHead`, its four tables learned: what a token asks for (query), how it is found (key), what
-it gives (value), and what the query adds to its own answer (residual). Tables of all models stand in one tensor with the model
-as leading axis, losses are summed, and AdamW works number by number: so each model takes the very steps it would take
-alone, but a step of all of them is one pass through few large operations.
+The model is that of `models.built.OneHead`, with four learned tables: what a token asks for (query), how it is found (key),
+what it returns (value), and what the query adds to the answer itself (residual). Tables of all models are in one tensor with
+the model as leading axis, losses are summed, and AdamW works element by element: so each model takes the same steps that it
+would take alone, and a step of all of them is one pass through few large operations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..tasks.canonical import CanonicalTask
 
 @dataclass(frozen=True)
 class Training:
-    """How models are trained; the rate falls in a straight line to 0."""
+    """Settings of the training; the rate decays linearly to 0."""
 
     steps: int = 2000
     batch: int = 128
@@ -36,7 +36,7 @@ class Training:
     spread: float = 1.0
     """standard deviation of queries and keys at the start; values and residuals start at 0"""
     checks: int = 20
-    """how often to look besides the start, evenly on a logarithmic axis, as most happens early"""
+    """number of measurements after the start, evenly spaced on a logarithmic axis, as most changes happen early"""
     tested: int = 2000
     """test sequences"""
 
@@ -48,16 +48,16 @@ class Training:
             raise ValueError("rate and spread must be positive and weight_decay not negative")
 
     def looks(self) -> list[int]:
-        """After how many steps to look: at the start, from about 10 on, at the end. Fewer than `checks` if steps are few."""
+        """Steps after which to measure: 0, from about 10 on, the last. Fewer than `checks` if steps are few."""
         later = np.geomspace(min(10, self.steps), self.steps, self.checks).round().astype(int).tolist()
         return sorted({0, *later, self.steps})
 
 
 class Trained(NamedTuple):
-    """What was seen at the start and at every check, model by model.
+    """What was measured at the start and at every check, for each model.
 
     accuracy  on the test sequences
-    place     final accuracy by the answer's place; NaN where no answer stands
+    place     final accuracy by the answer's place; NaN where there is no answer
     weight    final weight of the right key by the answer's place
     queries   of every token, before rotation; plane f is dimensions f and F + f
     keys      likewise
@@ -72,7 +72,7 @@ class Trained(NamedTuple):
 
 
 class Stacked(nn.Module):
-    """The models, side by side: `planes` holds the angles of each, equally many."""
+    """The models in one module; `planes` holds the angles of each, the same number for all."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Stacked(nn.Module):
             raise ValueError("angles must be finite numbers")
         self.planes = tuple(tuple(map(float, angles)) for angles in planes)
         count, size = len(planes), 2 * len(planes[0])
-        # All models start alike, and alike however many there are: what tells them apart is their angles.
+        # All models start with the same weights, however many there are: they differ in their angles alone.
         start = np.random.default_rng(seed).normal(0, spread, size=(2, vocab_size, size))
         query, key = torch.from_numpy(start).to(dtype)[:, None].repeat(1, count, 1, 1)
         self.query, self.key = nn.Parameter(query.contiguous()), nn.Parameter(key.contiguous())
@@ -103,7 +103,7 @@ class Stacked(nn.Module):
         self.register_buffer("sin", turn.sin().to(dtype))
 
     def forward(self, tokens: Int64[Tensor, "B T"]) -> tuple[Float[Tensor, "B M answers"], Float[Tensor, "B M T"]]:
-        """Read-out at the last position, and the weights it gives."""
+        """Output at the last position, and its attention weights."""
         query, keys = _rows(self.query, tokens[:, -1]), _rows(self.key, tokens)  # (B, M, d), (B, T, M, d)
         values, residual = _rows(self.value, tokens), _rows(self.residual, tokens[:, -1])
         (qx, qy), (kx, ky) = query[:, None].chunk(2, -1), keys.chunk(2, -1)
@@ -113,14 +113,14 @@ class Stacked(nn.Module):
         return (weights[..., None] * values).sum(1) + residual, weights.mT
 
     def one(self, model: int) -> OneHead:
-        """One of the models by itself, for the engine; in double precision."""
+        """One of the models, in double precision."""
         query, key, value, residual = (x.detach()[model].double() for x in (self.query, self.key, self.value, self.residual))
         one_hot = torch.eye(len(query), dtype=torch.float64)
         return OneHead(one_hot, query, key, value, residual, Rope(frequencies=self.planes[model]), beta=1.0)
 
 
 def _rows(tables: Float[Tensor, "M V c"], tokens: Int64[Tensor, "*rows"]) -> Float[Tensor, "*rows M c"]:
-    """The tables' rows of these tokens. Looked up for all models at once: one long row per token."""
+    """The tables' rows of these tokens, looked up for all models at once: one long row per token."""
     count, size, columns = tables.shape
     rows: Tensor = F.embedding(tokens, tables.transpose(0, 1).reshape(size, count * columns))
     return rows.reshape(*tokens.shape, count, columns)
@@ -134,7 +134,10 @@ def train(
     dtype: torch.dtype = torch.float32,
     on_step: Callable[[int, Stacked], None] | None = None,
 ) -> tuple[Stacked, Trained]:
-    """Train one model for each set of planes. Data, test data and starting weights hang on the seed and the task alone."""
+    """The trained models, one for each set of planes, and what was measured.
+
+    Data, test data and starting weights depend on the seed and the task alone.
+    """
     start, drawn, tested = np.random.SeedSequence(seed).spawn(3)
     models = Stacked(task.vocab_size, task.answers, task.length, planes, how.spread, start, dtype)
     data, test = task.sample(how.steps * how.batch, drawn), task.sample(how.tested, tested)
@@ -145,8 +148,8 @@ def train(
         rows = slice(step * how.batch, (step + 1) * how.batch)
         for group in optimiser.param_groups:
             group["lr"] = how.rate * (1 - step / how.steps)
-        put_out, _ = models(tokens[rows])
-        loss = F.cross_entropy(put_out.flatten(0, 1), answers[rows].repeat_interleave(len(planes)), reduction="sum") / how.batch
+        output, _ = models(tokens[rows])
+        loss = F.cross_entropy(output.flatten(0, 1), answers[rows].repeat_interleave(len(planes)), reduction="sum") / how.batch
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -169,8 +172,8 @@ def train(
 @torch.inference_mode()
 def _judge(models: Stacked, test: Samples) -> tuple[Float32[np.ndarray, "B M"], Float32[np.ndarray, "B M"]]:
     """Whether each model is right on each sequence, and its weight on the right key."""
-    put_out, weights = models(torch.from_numpy(test.tokens))
-    right = put_out.argmax(-1).numpy() == test.answer[:, None]
+    output, weights = models(torch.from_numpy(test.tokens))
+    right = output.argmax(-1).numpy() == test.answer[:, None]
     place = torch.from_numpy(test.path[:, 1])[:, None, None].expand(-1, len(models.planes), 1)
     return right.astype(np.float32), weights.gather(-1, place)[..., 0].float().numpy()
 
@@ -184,7 +187,7 @@ def _look(
 
 
 def _by_place(values: Float32[np.ndarray, "B M"], test: Samples, items: int) -> Float32[np.ndarray, "M items"]:
-    """Means over the sequences whose answer stands at each place."""
+    """Means over the sequences whose answer is at each place."""
     place = test.path[:, 1]
     rows = [values[place == p].mean(0) if (place == p).any() else np.full(values.shape[1], np.nan) for p in range(items)]
     return np.stack(rows, 1).astype(np.float32)

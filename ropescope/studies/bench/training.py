@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from ...models.gptj import GPTJ, GPTJConfig, save_gptj
 from ...tasks import LetterTask, MultihopTask, NumberTask
 from ...tasks.number import LETTERS
-from ...training.trainer import Recipe, probe_of, train_step
-from ...training.watcher import Watcher
+from ...training.probe import probe_of, probe_row
+from ...training.trainer import Recipe, train_step
 from .scores import in_turns
 
 
@@ -84,7 +84,7 @@ def bench_training(steps: int, seed: int) -> dict[str, float | None]:
     data = task.sample(recipe.batch * steps, seed)
     model = GPTJ(GPTJConfig(task.vocab_size, dropout=recipe.dropout)).train()
     optimiser = recipe.optimiser(model)
-    watcher = Watcher(probe_of(task.sample(recipe.samples[1], seed + 1), recipe.probe))
+    probe = probe_of(task.sample(recipe.samples[1], seed + 1), recipe.probe)
     ids, answers = torch.from_numpy(data.tokens).split(recipe.batch), torch.from_numpy(data.answer).split(recipe.batch)
 
     ours: list[float] = []
@@ -92,7 +92,7 @@ def bench_training(steps: int, seed: int) -> dict[str, float | None]:
         start = time.perf_counter()
         train_step(recipe, recipe.warm_up, part, answer, model, optimiser)
         ours.append(time.perf_counter() - start)
-    (watching,) = in_turns([lambda: watcher(model)], max(3, steps // 10))
+    (watching,) = in_turns([lambda: probe_row(model, probe)], max(3, steps // 10))
     step = statistics.median(ours)
     theirs = None
     if find_spec("transformers") is not None and find_spec("accelerate") is not None:
