@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..console import first_line
 from ..heads import Heads
 from ..rope import Rope
 from ..runs import write_whole
@@ -292,8 +293,8 @@ def load_gptj(folder: Path) -> GPTJ:
     try:
         model = _built(settings, weights)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"{folder} holds a damaged model ({type(error).__name__}: {reason}): copy it anew") from None
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(f"{folder} holds a damaged model ({reason}): copy it anew") from None
     require_finite(model, folder)
     return model.eval()
 
