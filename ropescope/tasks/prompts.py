@@ -126,14 +126,8 @@ def binding_prompts(
     require_fast(tokenizer)
     chat = use_chat_template(tokenizer, chat)
     seconds = pairs // 2 if lengths == "unequal" else 0
-    names = list(words_of_equal_length(tokenizer, NAMES, FACTS + " {} likes music.", pairs + seconds))
+    names = _names(tokenizer, pairs, pairs + seconds)
     first = words_of_equal_length(tokenizer, LIKED, FACTS + " Alice likes {}.", pairs, distinct=True)
-    if len(names) < pairs + seconds:
-        raise ValueError(
-            f"pairs is {pairs}, but this tokenizer has only {len(names)} names of one length in tokens: "
-            f"use at most {len(names) if lengths == 'equal' else len(names) * 2 // 3} pairs"
-        )
-
     return [
         _prompt(
             tokenizer,
@@ -149,6 +143,17 @@ def binding_prompts(
         )
         for people, liked, asked in _draw_facts(names, list(first), count, pairs, seconds, seed)
     ]
+
+
+def _names(tokenizer: Any, pairs: int, wanted: int) -> list[str]:
+    """Names that have the same number of tokens, at least `wanted`."""
+    names = list(words_of_equal_length(tokenizer, NAMES, FACTS + " {} likes music.", wanted))
+    if len(names) < wanted:
+        raise ValueError(
+            f"pairs is {pairs}, but this tokenizer has only {len(names)} names of one length in tokens: "
+            f"use at most {len(names) if wanted == pairs else len(names) * 2 // 3} pairs"
+        )
+    return names
 
 
 def _draw_facts(
