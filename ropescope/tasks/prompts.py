@@ -123,7 +123,6 @@ def binding_prompts(
         raise ValueError(f"lengths must be 'equal' or 'unequal', not {lengths!r}")
     if cue not in CUES:
         raise ValueError(f"cue must be 'recall' or 'question', not {cue!r}")
-    require_fast(tokenizer)
     chat = use_chat_template(tokenizer, chat)
     seconds = pairs // 2 if lengths == "unequal" else 0
     names = _names(tokenizer, pairs, pairs + seconds)
@@ -204,7 +203,6 @@ def task_prompts(
     """
     require_at_least("count", count, 1)
     rule = task_class(task).for_prompts(targets, stops, hops)
-    require_fast(tokenizer)
     chat = use_chat_template(tokenizer, chat)
     # Example and prompts come from one draw, so the example is none of the prompts. Hop classes have equal size.
     samples = rule.sample((count + 1) * hops, seed)

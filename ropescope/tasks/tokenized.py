@@ -85,7 +85,8 @@ def line_ranges(text: str) -> list[tuple[int, int]]:
 
 
 def use_chat_template(tokenizer: Any, chat: bool | None) -> bool:
-    """Whether to use the chat template: as asked, or if `chat` is None, if the tokenizer has one."""
+    """Whether to use the chat template: as asked, or if `chat` is None, if the tokenizer, a fast one, has a template."""
+    require_fast(tokenizer)
     template = getattr(tokenizer, "chat_template", None) is not None
     if chat and not template:
         raise ValueError("chat is set but this tokenizer has no chat template: use chat=False")
