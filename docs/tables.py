@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from ropescope.runs import read_run  # noqa: E402
+from ropescope.studies.claims import judge  # noqa: E402
 from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
 
 
@@ -212,6 +214,11 @@ def canonical_rows() -> list[str]:
     return rows
 
 
+def canonical_claims() -> list[str]:
+    rows = judge([read_run(ROOT / "results/canonical")], "canonical")
+    return [f"| `{row.claim}` | {row.statement} | {row.ours} | **{row.verdict}** |" for row in rows]
+
+
 def canonical_heads() -> list[str]:
     return [
         f"| {name} | {row['beta']:.1f} | {row['positional']:.3f} | {row['symbolic']:.3f} |"
@@ -352,6 +359,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "crossings": lambda: crossing_rows("number") + crossing_rows("letter"),
     "variants": variant_rows,
     "angles": canonical_rows,
+    "canonical-claims": canonical_claims,
     "built": canonical_heads,
     "leads": canonical_leads,
     "control": control_rows,

@@ -424,7 +424,7 @@ def attribute_counterexample(leads: Leads, items: int, symbols: int, attributes:
     positive is no larger than the larger one of those that should be negative: these two inputs are returned.
 
     A read-out that is not linear can succeed: uniform attention shows which pairs occur, and a read-out that multiplies this
-    with the query selects the attribute (`experiments.canonical.bilinear_wrong`). So does a linear one if the answer is the
+    with the query selects the attribute (`studies.canonical.built.bilinear_wrong`). So does a linear one if the answer is the
     pair and not its attribute (`models.built.uniform_retrieval`).
     """
     if items < 2 or symbols < items or attributes < 2:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ropescope as rs
-from ropescope.models.built import OneHead, sufficient_beta, uniform_retrieval
-from ropescope.studies.theory.run import CASES, heads_of, last_answers, last_weights, output_distance, random_head
+from ropescope.models.built import OneHead, heads_of, sufficient_beta, uniform_retrieval
+from ropescope.studies.theory.run import CASES, last_answers, last_weights, output_distance, random_head
 from ropescope.tasks import LetterTask, NumberTask
 from ropescope.tasks.functions import index, retrieval
 from ropescope.theory import index_counterexample, index_gaps, retrieval_counterexample, retrieval_least

@@ -1,8 +1,9 @@
 """Canonical tasks, models trained side by side, built heads on every small input, and the command."""
 
-import json
+import contextlib
+import io
 import math
-from dataclasses import replace
+import shutil
 from functools import partial
 
 import numpy as np
@@ -14,10 +15,10 @@ from torch.nn import functional as F
 
 import ropescope as rs
 from ropescope import cli
-from ropescope.experiments import canonical as experiment
-from ropescope.experiments.canonical import CASES, LIMITS, Settings, answers_of, first_lead, random_head, wrong_answers
-from ropescope.models.built import h_mix, h_pos, h_single, h_sym
-from ropescope.studies.theory.run import heads_of
+from ropescope.models.built import h_mix, h_pos, h_single, h_sym, heads_of
+from ropescope.studies.canonical import Settings, built, findings, sweeps
+from ropescope.studies.canonical import run as study
+from ropescope.studies.canonical.built import CASES, LIMITS, answers_of, first_lead, random_head, wrong_answers
 from ropescope.tasks import IndexTask, PartialInductionTask, RetrievalTask
 from ropescope.tasks.canonical import order_blind_accuracy
 from ropescope.theory import (
@@ -111,6 +112,7 @@ def test_every_input_is_every_input():
         (lambda: Settings(slowest=2.0), "slowest must be above 0 and below fastest"),
         (lambda: Settings(seeds=1), "seeds and scored at least 2"),
         (lambda: Settings(symbols=4), "symbols must be at least items"),
+        (lambda: Settings(steps=0), "steps must be at least 1"),
         (lambda: h_pos(angle=0.0), "two places look alike"),
         (lambda: h_sym(angle=0.1), "a place would count as much as a symbol"),
         (lambda: h_mix(angle=0.3), "the latest place would not stand out"),
@@ -255,7 +257,7 @@ def test_the_best_single_plane_is_no_worse_than_a_random_one():
 
 
 def test_the_engine_sees_what_built_heads_are():
-    scores = experiment.built_scores(Settings(), seed=0, inputs=100)
+    scores = built.built_scores(Settings(), inputs=100)
     for name, kind in (
         ("H_POS, whole", "positional"),
         ("H_SYM, whole", "symbolic"),
@@ -313,7 +315,7 @@ def test_heads_that_are_not_pure_escape():
 
 
 def test_uniform_attention_does_retrieval_if_the_read_out_multiplies():
-    inputs, wrong = experiment.bilinear_wrong(RetrievalTask(items=3, symbols=4, attributes=2))
+    inputs, wrong = built.bilinear_wrong(RetrievalTask(items=3, symbols=4, attributes=2))
     assert (inputs, wrong) == (4 * 3 * 2 * 2**3 * 3, 0)
 
 
@@ -329,7 +331,7 @@ def test_largest_weights_are_bent_as_the_theorem_says(items, share, beta):
 
 
 def test_weights_by_formula_are_those_of_the_modules():
-    shapes = experiment.weight_shapes(Settings(), seed=0, inputs=2000)
+    shapes = built.weight_shapes(Settings(), inputs=2000)
     assert shapes["H_POS"]["largest_difference"] < 1e-12
     assert shapes["H_SYM"]["largest_difference"] < 1e-12
     assert shapes["H_POS"]["falls_then_rises"]
@@ -341,17 +343,17 @@ def test_weights_by_formula_are_those_of_the_modules():
 
 def test_crossings_are_found_where_they_are():
     angles = np.array([0.0, 0.01, 0.1, 1.0])
-    assert experiment.crossing(angles, np.array([0, 0, 0.5, 1]), np.array([1, 1, 0.5, 0])) == pytest.approx(0.1)
-    assert experiment.crossing(angles, np.array([0, 0, 0, 1]), np.array([1, 1, 1, 0])) == pytest.approx(math.sqrt(0.1))
-    assert experiment.crossing(angles, np.array([0, 0, 0, 0]), np.array([1, 1, 1, 1])) is None
-    assert experiment.crossing(angles, np.array([0, 0, 1, 0]), np.array([1, 1, 0, 1])) is None
+    assert findings.crossing(angles, np.array([0, 0, 0.5, 1]), np.array([1, 1, 0.5, 0])) == pytest.approx(0.1)
+    assert findings.crossing(angles, np.array([0, 0, 0, 1]), np.array([1, 1, 1, 0])) == pytest.approx(math.sqrt(0.1))
+    assert findings.crossing(angles, np.array([0, 0, 0, 0]), np.array([1, 1, 1, 1])) is None
+    assert findings.crossing(angles, np.array([0, 0, 1, 0]), np.array([1, 1, 0, 1])) is None
 
 
 def test_shapes_tell_a_u_from_chance():
     rng, x = np.random.default_rng(0), np.linspace(-1, 1, 12)
     noise, angles = rng.normal(0, 0.05, size=(6, 3, 12)), np.array([0.0, 0.1, 1.0])
     final = np.tile([0.0, 0.5, 1.0], (6, 1))
-    bent, flat = (experiment.shape(noise + c * x**2, final, angles) for c in (0.5, 0.0))
+    bent, flat = (findings.shape(noise + c * x**2, final, angles) for c in (0.5, 0.0))
     assert bent["angle"] == flat["angle"] == 0.1
     assert bent["bend"] == pytest.approx(0.5, abs=0.1)
     assert bent["bend_p"] < 1e-3
@@ -359,53 +361,78 @@ def test_shapes_tell_a_u_from_chance():
     assert bent["ends"] > bent["middle"]
 
 
-TINY = replace(
-    Settings(items=4, letters=3, symbols=4, repeated=3, few=2, attributes=2, angles=3, seeds=2, scored=10),
-    training=Training(steps=30, batch=16, rate=0.05, spread=0.1, checks=4, tested=60),
-)
+TINY = {
+    "items": 4, "letters": 3, "symbols": 4, "repeated": 3, "few": 2, "attributes": 2, "angles": 3, "seeds": 2, "scored": 10,
+    "steps": 12, "seed": 7,
+}  # fmt: skip
 
 
-def test_the_command_and_its_resumption(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(experiment.PRESETS, "quick", TINY)
-    out = tmp_path / "run"
-    command = ["canonical", "--preset", "quick", "--out", str(out), "--seed", "7"]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of the command on tiny sizes, and what it printed."""
+    out = tmp_path_factory.mktemp("canonical") / "run"
+    given = [text for name, value in TINY.items() for text in (f"--{name}", str(value))]
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(built, "limits", partial(built.limits, heads=20))
+        patch.setattr(study, "speed", partial(study.speed, steps=5))
+        cli.app(["canonical", *given, "--out", str(out)], standalone_mode=False)
+    return out, printed.getvalue()
 
-    def done() -> tuple[dict, dict]:
-        cli.app(command, standalone_mode=False)
-        return json.loads((out / "summary.json").read_text()), json.loads((out / "curves.json").read_text())
 
-    summary, curves = done()
-    assert summary["command"] == "canonical"
-    assert summary["results"]["built"]["every_input"]["wrong"] == 0
-    assert len(curves["accuracy"]["index"]) == 2
-    assert all((out / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("angles", "learning", "places"))
-    said = capsys.readouterr().out
-    assert "partial induction is not solved with one plane" in said
-    assert "as fast as one after the other" in said
+def test_the_command(finished):
+    out, printed = finished
+    result = rs.open_run(out)
+    assert result.summary["command"] == "canonical"
+    assert result.run.config["preset"] is None
+    assert result.run.config["training"]["steps"] == 12
+    assert result.run.results["built"]["every_input"]["wrong"] == 0
+    for name in ("angles", "learning", "places", "trajectories"):
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    for part in ("A-2B-one-plane", "ours-4-single-angle", "as fast as one after the other"):
+        assert part in printed
+    assert "Index is solved" in result.headline
+    assert {row.claim for row in result.claims()} >= {"A-T2", "A-C1-single-angle", "A-3B-keys", "A-5-knob-training"}
+    data = result.dataset
+    assert data["accuracy"].dims == ("sweep", "seed", "step", "angle")
+    assert data["seed"].values.tolist() == [7, 8]
+    means = data["accuracy"].isel(step=-1).mean("seed").sel(sweep="index")
+    assert means.values.tolist() == pytest.approx(result.run.results["trained"]["sweeps"]["index"]["mean"], abs=1e-6)
 
-    # One unit lost and one cut short: these two are made again, the same, and no other is touched.
+
+def test_a_run_is_resumed(finished, tmp_path, monkeypatch):
+    """One unit lost and one cut short: these two are made again, the same, and no other is touched."""
+    out = shutil.copytree(finished[0], tmp_path / "run")
     units = sorted((out / "units").iterdir())
     assert len(units) == 10
     before = {path.name: path.read_bytes() for path in units}
     units[0].unlink()
     units[3].write_bytes(before[units[3].name][:100])
-    made = []
-    run_unit = experiment.run_unit
-    monkeypatch.setattr(experiment, "run_unit", lambda settings, unit: made.append(unit) or run_unit(settings, unit))
-    monkeypatch.setattr(experiment, "built", lambda *_: summary["results"]["built"])  # neither kept nor changed
-    monkeypatch.setattr(experiment, "speed", lambda *_: summary["results"]["speed"])
-    monkeypatch.setattr("ropescope.report.canonical.write_figures", lambda *_: [])
-    _, again = done()
+    made, run_unit, results = [], sweeps.run_unit, rs.open_run(out).run.results
+    monkeypatch.setattr(sweeps, "run_unit", lambda settings, unit: made.append(unit) or run_unit(settings, unit))
+    monkeypatch.setattr(study, "built", lambda _: results["built"])  # neither stored nor changed
+    monkeypatch.setattr(study, "speed", lambda _: results["speed"])
+    monkeypatch.setattr("ropescope.studies.runner.write_chart", lambda *_: [])
+    again = rs.run("canonical", out=out, **TINY)
     assert len(made) == 2
-    assert again == curves
+    assert again.run.results == results
     assert {path.name: path.read_bytes() for path in (out / "units").iterdir()} == before
+    assert (out / "curves.json").read_bytes() == (finished[0] / "curves.json").read_bytes()
 
-    with pytest.raises(ValueError, match="holds a run with another preset or seed"):
-        cli.app([*command[:-1], "8"], standalone_mode=False)
+
+def test_folders_of_something_else_and_unknown_presets_are_refused(finished, tmp_path):
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        rs.run("canonical", out=finished[0], **{**TINY, "seed": 8})
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "note").write_text("")
     with pytest.raises(ValueError, match="holds other files but no run of canonical"):
-        cli.app([*command[:4], str(tmp_path / "other")], standalone_mode=False)
+        rs.run("canonical", out=tmp_path / "other", **TINY)
     with pytest.raises(ValueError, match="preset must be one of full, quick, not 'huge'"):
         cli.app(["canonical", "--preset", "huge", "--out", str(tmp_path / "new")], standalone_mode=False)
+    with pytest.raises(ValueError, match="symbols must be at least items"):
+        rs.run("canonical", symbols=3, out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_presets_are_known_by_their_sizes():
+    assert study.preset_of(Settings(seed=3)) == "full"
+    assert study.preset_of(Settings(items=8, symbols=8)) is None

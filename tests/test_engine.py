@@ -17,20 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropescope import cli
-from ropescope.experiments import canonical
 from ropescope.models.load import load_model
 from ropescope.models.source import open_source, source_of
 from ropescope.runs import HERE, Engine, cached_units, in_order, spread
 from ropescope.runs import cluster as clusters
+from ropescope.studies import canonical
 from ropescope.studies.bench.cluster import bench_engine, canonical_job, joined, loopback, profile_job
 from ropescope.training import seeds, trainer
-from ropescope.training.stacked import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
 SMALL = canonical.Settings(
-    items=4, letters=3, symbols=4, repeated=4, few=2, attributes=3, angles=3, seeds=2, scored=10,
-    training=Training(steps=20, batch=16, rate=0.03, checks=2, tested=50),
+    items=4, letters=3, symbols=4, repeated=4, few=2, attributes=3, angles=3, seeds=2, scored=10, steps=20,
 )  # fmt: skip
 
 
@@ -92,7 +90,7 @@ def test_units_of_a_lost_node_are_started_again(cluster, ray_engine, tmp_path):
 @pytest.mark.weights
 def test_a_profile_and_sweeps_are_the_same_to_the_byte_while_a_node_is_lost(cluster, ray_engine, tmp_path):
     folder = str(real.folder("stories15M"))
-    for job, others in ((profile_job(load_model(folder), folder, 6, 6, 0), 3), (canonical_job(SMALL, 0), 2)):
+    for job, others in ((profile_job(load_model(folder), folder, 6, 6, 0), 3), (canonical_job(SMALL), 2)):
         cluster.add()  # which is lost
         found = bench_engine(job, cluster, tmp_path / job.name)
         assert found["same_bytes"]

@@ -41,7 +41,8 @@ CLAIMS = {
         B-T3.2-retrieval-still ours-3-retrieval B-T3.2-separation B-5A-index B-5A-retrieval B-5A-angle ours-3-planes
         ours-3-prediction""",
     "canonical tasks: theorems 2 to 7, corollary 1": """
-        A-T2 A-T3 A-T4 A-T5 A-T6 A-T7 A-C1-symbolic A-C1-positional A-C1-single-angle""",
+        A-T2 A-T3 A-T4 A-T5 A-T6 A-T7 A-C1-symbolic A-C1-positional A-C1-single-angle
+        ours-4-single-angle""",
     "canonical tasks: figures 2 and 3, frequency as a knob": """
         A-2A-index A-2A-retrieval A-2A-crossing A-2B-one-plane A-2B-two-planes A-2B-too-fast A-3A-index A-3A-retrieval A-3B-keys
         A-3B-queries A-3C-geometry A-5-knob-fast A-5-knob-slow A-5-knob-training A-5-p-rope A-5-knob-real A-5-heads-follow""",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -75,6 +76,13 @@ class OneHead(nn.Module):
             self.rope.rotate(queries, positions), self.rope.rotate(keys, positions), values, is_causal=True, scale=self.beta
         )
         return residual + attended
+
+
+def heads_of(model: OneHead, tokens: Int64[np.ndarray, "B T"]) -> Heads:
+    """Queries and keys of the model's one head on these inputs."""
+    handed: list[Heads] = []
+    model(torch.from_numpy(tokens), on_heads=lambda _, heads: handed.append(heads))
+    return handed[0]
 
 
 def sufficient_beta(longest: int, logit_gap: float, value_norm: float, readout_gap: float) -> float:
@@ -350,7 +358,7 @@ def h_single(
 ) -> OneHead:
     """A model that solves partial induction in one plane of one small angle: a construction of our own.
 
-    Paper A's corollary 1, as far as we know it, excludes this for pure heads; this head is neither positional nor symbolic.
+    Paper A's corollary 1, as far as we know it, excludes this for pure heads; this head is symbolic on most inputs only.
 
     Ids are those of `PartialInductionTask`; arguments as for `h_sym`, and `aim` in radians. Symbols stand omega apart as in
     `h_sym`, but the query is turned by `aim` away from its symbol's keys, against the sense in which the plane turns. A pair

@@ -13,7 +13,7 @@ from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from ..studies.study import HeadChoice, Study
-from . import canonical, control, dynamics, llm, profile, upkeep
+from . import control, dynamics, llm, profile, upkeep
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,6 @@ def claims_of(run: Run) -> list[Mapping[str, Any]]:
     """What papers say of such a run, beside what came out; empty where they say nothing."""
     if run.command == "dynamics":
         return [{"run": name, **claim} for name, found in run.results.items() for claim in found["claims"]]
-    if run.command == "canonical":
-        return list(run.results["trained"]["claims"])
     return list(run.results.get("claims", []))
 
 
@@ -140,7 +138,6 @@ KINDS = {
     "watch": Kind("Training", _watched, dynamics.of_run),
     "sweep": Kind("Training", _watched, dynamics.of_run),
     "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
-    "canonical": Kind("Canonical tasks", _held, canonical.of_run),
     "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),
     "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),

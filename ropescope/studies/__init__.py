@@ -18,6 +18,7 @@ FOLDERS = (
     "mechanisms",
     "length",
     "theory",
+    "canonical",
     "bench",
     "reproduce",
 )

@@ -196,7 +196,7 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-OLD = ("canonical", "chat", "models", "multihop", "scores")
+OLD = ("control", "chat", "models", "multihop", "scores")
 
 
 def all_cases() -> list[Case]:

@@ -20,7 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...experiments import canonical, profile
+from ...console import silent, tell
+from ...experiments import profile
 from ...experiments.profile_statistics import statistics
 from ...models.adapter import Adapter
 from ...models.load import Loaded
@@ -28,6 +29,10 @@ from ...models.source import source_of
 from ...runs import HERE, Engine
 from ...runs.cluster import QUIET, own_token
 from ...tasks.prompts import binding_prompts
+from ..canonical import Settings as Canonical
+from ..canonical.findings import findings
+from ..canonical.sweeps import stack, trained_units, units
+from ..study import Work
 
 STORE = 80_000_000
 WATCH = {
@@ -135,16 +140,16 @@ def profile_job(loaded: Loaded, model: str, count: int, pairs: int, seed: int) -
     return Job("profile", count, run, end)
 
 
-def canonical_job(settings: canonical.Settings, seed: int) -> Job:
+def canonical_job(settings: Canonical) -> Job:
     """The sweeps of `ropescope canonical`."""
 
     def run(folder: Path, engine: Engine) -> Iterator[Any]:
-        return canonical.kept(settings, seed, folder, engine)
+        return trained_units(settings, Work(folder, engine, silent, tell))
 
     def end(rows: Sequence[Any], folder: Path) -> None:
-        (folder / "results.txt").write_text(repr(canonical.findings(canonical.stack(list(rows)), settings, seed)))
+        (folder / "results.txt").write_text(repr(findings(stack(rows), settings)))
 
-    return Job("canonical", len(canonical.units(settings, seed)), run, end)
+    return Job("canonical", len(units(settings)), run, end)
 
 
 def bench_engine(job: Job, cluster: Loopback, folder: Path) -> dict[str, Any]:

@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 
-from ...experiments.canonical import PRESETS
 from ...models.load import Loaded, load_model
+from ..canonical import PRESETS
+from ..canonical import Settings as Canonical
 from ..study import Outcome, Work
 from . import Settings, cluster, training
 from .profiles import bench_profile
 from .scores import bench
 from .watch import BLOCKS, bench_watch
-
-QUICK = PRESETS["quick"]
 
 
 def run(settings: Settings, work: Work) -> Outcome:
@@ -64,7 +63,7 @@ def _ray(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
     pairs, results = settings.pairs[0], dict[str, Any]()
     jobs = [
         cluster.profile_job(loaded, settings.model, settings.count, pairs, settings.seed),
-        cluster.canonical_job(QUICK, settings.seed),
+        cluster.canonical_job(Canonical(**PRESETS["quick"], seed=settings.seed)),
     ]
     with cluster.loopback(settings.nodes) as nodes, cluster.joined(nodes), tempfile.TemporaryDirectory() as folder:
         for job in work.progress(jobs, len(jobs), "jobs"):

@@ -15,9 +15,10 @@ import altair as alt
 import vl_convert
 
 from ...charts import Chart
-from ...report import canonical, dynamics, llm, profile
+from ...report import dynamics, llm, profile
 from ...runs import Run, find_runs, read_profile, write_whole
 from ...tasks import TASKS
+from .. import study_of
 from ..claims import NotRunError, Runs, Trained
 from ..length import figures as length
 from ..mechanisms import figures as mechanisms
@@ -141,28 +142,27 @@ def _beside(charts: Mapping[str, Chart], one_legend: bool = False) -> Chart:
 # Paper A, section 5
 
 
-def _canonical(runs: Runs) -> tuple[Run, Mapping[str, Any], dict[str, Any]]:
+def _canonical(runs: Runs, figure: str) -> tuple[Run, Chart]:
     run = runs.one("canonical")
-    return run, run.results, {**run.config, **run.config["training"]}
+    return run, study_of(run).figures(run)[figure].chart
 
 
 def _angles(side: int) -> Draw:
     def draw(runs: Runs) -> tuple[Chart, Sequence[Run]]:
-        run, results, about = _canonical(runs)
-        return canonical.angle_figure(results["trained"], about).hconcat[side], [run]
+        run, chart = _canonical(runs, "angles")
+        return chart.hconcat[side], [run]
 
     return draw
 
 
 def _places(runs: Runs) -> tuple[Chart, Sequence[Run]]:
-    run, results, about = _canonical(runs)
-    columns = canonical.place_figure(results, about).hconcat
-    return alt.hconcat(*(column.vconcat[0] for column in columns), spacing=36).resolve_scale(**APART), [run]
+    run, chart = _canonical(runs, "places")
+    return alt.hconcat(*(column.vconcat[0] for column in chart.hconcat), spacing=36).resolve_scale(**APART), [run]
 
 
 def _trajectories(runs: Runs) -> tuple[Chart, Sequence[Run]]:
-    run, results, about = _canonical(runs)
-    return bare(canonical.trajectory_figure(results["trained"]["trajectories"], about)), [run]
+    run, chart = _canonical(runs, "trajectories")
+    return bare(chart), [run]
 
 
 # Paper A, section 4

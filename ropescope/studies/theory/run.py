@@ -20,7 +20,7 @@ from ...logits import layer_logits, logit_factors
 from ...measures.gap import margin
 from ...measures.scores import swap_scores
 from ...measures.shares import variance_shares
-from ...models.built import OneHead, t_index, t_retrieval, uniform_retrieval
+from ...models.built import OneHead, heads_of, t_index, t_retrieval, uniform_retrieval
 from ...rope import Rope
 from ...tasks import LetterTask, NumberTask
 from ...tasks.functions import index, retrieval
@@ -195,13 +195,6 @@ def scores(seed: int, inputs: int) -> dict[str, Any]:
         for key, value in score._asdict().items():
             results[name] |= {f"{key}_min": float(value.min()), f"{key}_max": float(value.max())}
     return results
-
-
-def heads_of(model: OneHead, tokens: Int64[np.ndarray, "B T"]) -> Heads:
-    """What the model's one head hands over on these inputs."""
-    handed: list[Heads] = []
-    model(torch.from_numpy(tokens), on_heads=lambda _, heads: handed.append(heads))
-    return handed[0]
 
 
 # The letter task's tokens over 3 letters and 2 digits are as many as the number task's over 11 letters and 4 integers, so one

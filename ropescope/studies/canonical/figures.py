@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
 
-from ..charts import COLOURS, Chart, Figure, Inline, write_chart
-from ..runs import Run
+from ...charts import COLOURS, Chart, Figure, Inline
+from ...runs import Run
 
 TITLES = {
     "index": "Index",
@@ -34,25 +33,16 @@ READING = {
 """How to read each figure."""
 
 
-def write_figures(results: Mapping[str, Any], curves: Mapping[str, Any], folder: Path, about: Mapping[str, Any]) -> list[str]:
-    """All figures; returns the names of the files. `about` holds sizes for titles."""
-    return [name for key, chart in figures(results, curves, about).items() for name in write_chart(chart, folder, key)]
-
-
-def figures(results: Mapping[str, Any], curves: Mapping[str, Any] | None, about: Mapping[str, Any]) -> dict[str, Chart]:
-    """All figures by name; that of learning needs the curves."""
-    charts = {
-        "angles": angle_figure(results["trained"], about),
-        "places": place_figure(results, about),
-        "trajectories": trajectory_figure(results["trained"]["trajectories"], about),
-    }
-    return charts if curves is None else charts | {"learning": learning_figure(results["trained"], curves, about)}
-
-
-def of_run(run: Run) -> dict[str, Figure]:
-    """The figures of a run folder of `ropescope canonical`."""
-    charts = figures(run.results, run.read("curves.json"), {**run.config, **run.config["training"]})
-    return {name: Figure(charts[name], READING[name]) for name in READING if name in charts}
+def figures(run: Run) -> dict[str, Figure]:
+    """The figures of a run, by name; the one of learning needs the curves."""
+    results, curves, about = run.results, run.read("curves.json"), {**run.config, **run.config["training"]}
+    trained = results["trained"]
+    charts = {"angles": angle_figure(trained, about)}
+    if curves is not None:
+        charts["learning"] = learning_figure(trained, curves, about)
+    charts["places"] = place_figure(results, about)
+    charts["trajectories"] = trajectory_figure(trained["trajectories"], about)
+    return {name: Figure(chart, READING[name]) for name, chart in charts.items()}
 
 
 def _heading(title: str, *subtitle: str) -> alt.TitleParams:
