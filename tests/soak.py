@@ -1,12 +1,12 @@
-"""Kill -9 at random moments, over and over: whatever was killed is resumed, and must end with the files of an undisturbed run.
+"""Kill commands at random moments, over and over: what was killed is resumed and must end with the files of an undisturbed run.
 
     python -m tests.soak --points 200 --out out/soak
 
-Every life is a process of its own that does what the command does, from the state in which the one before was killed. Most are
-forked from a process that has loaded torch already, so that moments fall on work; every tenth is the command from a cold start.
-Moments are uniform over the time an undisturbed run takes, or lie just after a file has appeared. After each kill every file
-must be readable; after the last life of a run all files must be those of the undisturbed run, byte for byte, but for what says
-when and how long. It goes on where it was when it is interrupted itself.
+Every life is a process that runs the command and resumes where the one before was killed. Most are forked from a process that
+has loaded torch already, so that kills hit the work; every tenth is the command from a cold start. Moments are uniform over the
+time of an undisturbed run, or just after a file has appeared. After each kill every file must be readable; after the last life
+of a run all files must be those of the undisturbed run, byte for byte, except for dates and durations. An interrupted soak can
+be resumed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from test_reproduce import COMMAND, LONGER, NUMBER, Step  # noqa: E402
 from ropescope import runs  # noqa: E402
 
 SHARES = {"train": 0.82, "profile": 0.12, "reproduce": 0.06}
-"""Of all points: a life of `reproduce` takes far longer than one of `train`."""
+"""The share of all points for each command: a life of `reproduce` takes far longer than one of `train`."""
 KILLS = (4, 14)
-"""In one run, before it is let through."""
+"""The least and most kills of one run before it may finish."""
 TIMES = ("seconds", "processor_seconds", "steps_timed")
-"""Entries of results that say how long something took."""
+"""Entries of results that are durations."""
 
 STEPS = (NUMBER, Step("dynamics", "what it learned when", ("dynamics", "@number-0"), 6), LONGER)
 RECIPE = ['task_sizes={"targets":3,"stops":3,"hops":2}', "samples=[300,60,60]", "layers=2", "width=16", "steps=90", "warm_up=2"]
@@ -83,7 +83,7 @@ class Point:
 
 @dataclass
 class Tale:
-    """One run from its first life to its last, and what is wrong with what it left."""
+    """One run from its first life to its last, and the faults found in its files."""
 
     case: str
     number: int
@@ -113,7 +113,7 @@ def write_prompts(path: Path) -> None:
 
 
 class Life:
-    """A process at work, the leader of a group of its own."""
+    """A process that runs a command and leads its own process group."""
 
     def __init__(self, case: str, given: list[str], log: Path, cold: bool) -> None:
         rows = json.dumps([[step.name, step.does, step.arguments, step.seconds] for step in STEPS])
@@ -133,14 +133,14 @@ class Life:
         self.status: int | None = None
 
     def ended(self, wait: bool = False) -> bool:
-        """Whether it has; `status` says how."""
+        """Whether it has ended; `status` is its exit code."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, 0 if wait else os.WNOHANG)
             self.status = os.waitstatus_to_exitcode(status) if pid else None
         return self.status is not None
 
     def kill(self, group: bool) -> bool:
-        """Without warning; whether it was still alive."""
+        """Kill it; returns whether it was still alive."""
         if self.ended():
             return False
         os.killpg(self.pid, signal.SIGKILL) if group else os.kill(self.pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ class Life:
 
 
 def _be(case: str, given: list[str], log: Path) -> None:
-    """In a forked process: become the command."""
+    """Run the command in a forked process."""
     code: Any = 99
     try:
         os.setsid()
@@ -179,7 +179,7 @@ def _be(case: str, given: list[str], log: Path) -> None:
 
 
 def stamp(folder: Path) -> dict[str, tuple[int, int]]:
-    """All that is in a folder, with when it was written."""
+    """Time of change and size of every file in a folder."""
     found: dict[str, tuple[int, int]] = {}
     for at, _, names in os.walk(folder):
         for name in names:
@@ -192,7 +192,7 @@ def stamp(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def wait(life: Life, folder: Path, draw: random.Random, how: str, usual: float) -> None:
-    """Until the moment of the kill, or until the life is over."""
+    """Wait until the moment of the kill, or until the process has ended."""
     if how == "uniform":
         until = time.monotonic() + draw.uniform(0, usual)
         while time.monotonic() < until and not life.ended():
@@ -208,13 +208,13 @@ def wait(life: Life, folder: Path, draw: random.Random, how: str, usual: float) 
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """Results by name: all but locks, half-written files, and what commands said, which goes on growing."""
+    """Result files by name: all but locks, half-written files and the output of commands."""
     found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path for name, path in found.items() if not path.name.startswith(".") and path.suffix != ".txt"}
 
 
 def readable(path: Path) -> bool:
-    """Whether a file is whole, as far as it tells itself."""
+    """Whether a file is whole, by its format and its hash."""
     data = path.read_bytes()
     try:
         if path.suffix == ".json":
@@ -233,7 +233,7 @@ def readable(path: Path) -> bool:
 
 
 def plain(path: Path) -> Any:
-    """A file without what tells when it was made and how long that took."""
+    """The content of a file without dates and durations."""
     if path.suffix == ".html":
         return re.sub(rb"<dt>Written</dt><dd[^>]*>[^<]*</dd>", b"", path.read_bytes())
     if path.suffix != ".json":
@@ -253,7 +253,7 @@ def _timeless(found: Any) -> Any:
 
 
 def run(tale: Tale, at: Path, usual: float, draw: random.Random, wanted: int) -> None:
-    """Lives until so many were killed, then one that is let through, and a look at what it left."""
+    """Kill lives until there are as many kills as wanted, let one finish, and check its files."""
     folder, expected = at / "run", files(at / f"{tale.case}-undisturbed")
     shutil.rmtree(folder, ignore_errors=True)
     given = arguments(tale.case, at, folder)
@@ -297,7 +297,7 @@ def _busy(life: Life) -> bool:
 
 
 def soak(points: int, at: Path, seed: int, cases: list[str]) -> Iterator[list[Tale]]:
-    """Run after run, until there are as many points as wanted; yields all so far."""
+    """All runs so far, after each one, until there are as many kills as wanted."""
     kept = at / "points.json"
     told = [Tale(**{**row, "points": [Point(**point) for point in row["points"]]}) for row in _told(kept)]
     write_prompts(at / "prompts.txt")
@@ -319,7 +319,7 @@ def _told(kept: Path) -> list[dict[str, Any]]:
 
 
 def undisturbed(case: str, at: Path) -> float:
-    """A run to compare others with; how long it takes."""
+    """Make the run that others are compared with; returns its seconds."""
     folder = at / f"{case}-undisturbed"
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
@@ -331,7 +331,7 @@ def undisturbed(case: str, at: Path) -> float:
 
 
 def counted(told: list[Tale]) -> dict[str, Any]:
-    """What came out, by command and in all."""
+    """Counts of kills and faults, by command and in all."""
 
     def row(tales: list[Tale]) -> dict[str, int]:
         points = [point for tale in tales for point in tale.points]
@@ -355,7 +355,7 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    # All that lives need, so that their time goes into work; nothing that starts threads, which do not survive a fork.
+    # Load what lives need before forking, so that their time goes into work; nothing that starts threads, which a fork loses.
     import altair  # noqa: F401, PLC0415
 
     with runs.locked(asked.out):

@@ -33,14 +33,14 @@ def test_a_killed_writer_holds_nothing(tmp_path):
     holder.kill()
     holder.wait()
     holder.stdout.close()
-    assert (tmp_path / ".lock").exists()  # nobody was left to remove it, and nobody minds
+    assert (tmp_path / ".lock").exists()  # nobody was left to remove it; it means nothing
     with runs.locked(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_who_waits_gets_the_folder(tmp_path):
-    """Though the file that held it is gone by then."""
+    """The lock file that it waits for is removed by its holder."""
     from threading import Timer  # noqa: PLC0415
 
     with runs.locked(tmp_path / "other"):
@@ -64,7 +64,7 @@ def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_what_killed_writers_left_is_cleared_away_and_nothing_else(tmp_path):
+def test_leftovers_of_killed_writers_are_removed_and_nothing_else(tmp_path):
     program = "import os, sys, signal\nfrom pathlib import Path\nfrom ropescope import runs\n"
     program += "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
     program += "runs.write_whole(Path(sys.argv[1]) / 'a.json', 'half')\n"
@@ -83,7 +83,7 @@ def test_what_killed_writers_left_is_cleared_away_and_nothing_else(tmp_path):
 # Damage
 
 
-def test_kept_arrays_that_were_changed_are_made_again(tmp_path, capsys):
+def test_cached_arrays_that_were_changed_are_computed_again(tmp_path, capsys):
     path, right = tmp_path / "00000.safetensors", {"x": np.arange(5.0)}
     runs.cached_arrays(path, lambda: right)
     whole = path.read_bytes()
@@ -99,7 +99,7 @@ def test_kept_arrays_that_were_changed_are_made_again(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_numbers_are_kept_as_they_were(tmp_path):
+def test_arrays_come_back_bit_for_bit(tmp_path):
     arrays = {"a": np.array([np.nan, -0.0, np.inf]), "b": np.array(3), "c": np.zeros((2, 0), np.float32), "d": np.array([True])}
     path = tmp_path / "x.safetensors"
     path.write_bytes(runs.packed_arrays(arrays))
