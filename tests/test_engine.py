@@ -198,7 +198,7 @@ def test_workers_open_the_same_weights_or_say_so(tmp_path):
     source = source_of(load_model(str(folder)).model, str(folder), "float32", False)
     assert source.name == str(folder.resolve())
     assert open_source(source).config.model_type == "llama"
-    with pytest.raises(ValueError, match="holds other weights than where the run was started: copy them anew"):
+    with pytest.raises(ValueError, match="holds other weights than where the run was started: copy them again"):
         open_source(replace(source, parameters="0" * 64))
     with pytest.raises(ValueError, match=rf"on {socket.gethostname()}: .* is neither a folder nor a GGUF file"):
         open_source(replace(source, name=str(tmp_path / "none")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,8 @@ def run_study(
 @contextmanager
 def _left_as_found(folder: Path) -> Iterator[None]:
     """After a failure, remove folders that were made for the run and hold nothing."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    # Unlike Path.exists, lexists raises no error for names that are too long.
+    made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
         yield
     except BaseException:
