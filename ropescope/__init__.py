@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .api import scoreboard as scoreboard
     from .charts import plane_chart as plane_chart
     from .charts import share_chart as share_chart
-    from .experiments.profile import profile as profile
     from .heads import Heads as Heads
     from .logits import LogitFactors as LogitFactors
     from .logits import attention_weights as attention_weights
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from .models.gptj import save_gptj as save_gptj
     from .models.load import load_model as load_model
     from .rope import Rope as Rope
+    from .studies.profile.run import profile as profile
     from .studies.result import Result as Result
     from .tasks.letter import LetterTask as LetterTask
     from .tasks.number import NumberTask as NumberTask
@@ -138,7 +138,7 @@ _ROOMS = {
     "h_sym": "models.built",
     "t_index": "models.built",
     "t_retrieval": "models.built",
-    "profile": "experiments.profile",
+    "profile": "studies.profile.run",
     "load_model": "models.load",
     "Prompt": "tasks.prompts",
     "binding_prompts": "tasks.prompts",

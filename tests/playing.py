@@ -12,10 +12,10 @@ import torch
 from browser import opened
 
 import ropescope as rs
-from ropescope.experiments import playground as player
 from ropescope.heads import Heads
 from ropescope.models.adapter import read_layers
 from ropescope.report.playground import page
+from ropescope.studies import playground as player
 from ropescope.tasks import NumberTask
 from ropescope.tasks.prompts import Prompt
 

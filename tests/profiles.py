@@ -1,7 +1,14 @@
 """Profiles made by hand, of the shape `ropescope.profile` gives: with trends planted in them, or with none at all."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import xarray as xr
+
+from ropescope.runs import Run, read_run, write_summary
+from ropescope.studies.head_scores import packed
+from ropescope.studies.profile.statistics import statistics
 
 TAUS = (1e-5, 1e-4, 1e-3, 1e-2)
 UNROTATED, UNSCORED, RARELY_SCORED = 12, (3, 4), (20, 0)
@@ -109,6 +116,30 @@ def _with_holes(dataset):
     dataset["frequency"][UNROTATED, 0] = 0.0
     dataset["induction"][::4] = np.nan
     return dataset
+
+
+def run_of(dataset: xr.Dataset) -> Run:
+    """A run with the statistics of a profile, of which no file was written."""
+    return Run(Path("profile-made-by-hand"), {"command": "profile", "config": {}, "results": statistics(dataset), "sha256": {}})
+
+
+def write_profile(folder: Path, dataset: xr.Dataset, details=None, **summary) -> Run:
+    """The run folder of a profile; `details` are those of a few heads, and `summary` changes config or results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "profile.nc").write_bytes(packed(dataset))
+    files = ["profile.nc"]
+    if details is not None:
+        (folder / "head_details.json").write_text(json.dumps(details))
+        files.append("head_details.json")
+    results = statistics(dataset) | summary.get("results", {})
+    write_summary(folder, "profile", summary.get("config", {"seed": 0}), results, files)
+    return read_run(folder)
+
+
+def without_planes(dataset: xr.Dataset) -> xr.Dataset:
+    """The same profile if planes had not been scored."""
+    names = [name for name in dataset.data_vars if str(name).startswith("plane_")]
+    return dataset.assign({name: dataset[name] * np.nan for name in names})
 
 
 def trace_rows(blocks=24):

@@ -1,7 +1,12 @@
 """Other numbers give other verdicts on claims about profiled language models."""
 
+import numpy as np
 import pytest
 from doctored import at, check_changed
+from profiles import make_profile, run_of, without_planes
+
+from ropescope.runs import Run
+from ropescope.studies.claims import judge
 
 SMOL = "profile-smollm2-135m"
 
@@ -64,3 +69,57 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=[change[0] for change in CHANGES])
 def test_other_numbers_give_another_verdict(runs, rows, tmp_path, change):
     check_changed(runs, rows, tmp_path, *change)
+
+
+def verdicts(run: Run) -> dict[str, str]:
+    return {row.claim: row.verdict for row in judge([run], "profile")}
+
+
+OF_PLANES = {"A-4-slow-planes", "A-4-fast-planes", "A-4-fastest-planes", "A-4-trend", "A-4-norms"}
+OF_HEADS = {"A-4-correlation", "A-4-depth-positional", "A-4-depth-symbolic"}
+
+
+def test_planted_trends_are_reproduced():
+    found = verdicts(run_of(make_profile(trend=True)))
+    assert {found[claim] for claim in OF_HEADS | OF_PLANES - {"A-4-norms"}} == {"reproduced"}
+    # Norms were planted in slower planes for symbolic heads, but those of positional heads do not lie in fast ones.
+    assert found["A-4-norms"] in ("reproduced", "partly")
+
+
+def test_no_trend_is_not_reproduced():
+    found = verdicts(run_of(make_profile(trend=False)))
+    # Without a trend, planes are more positional than symbolic on average, here as everywhere.
+    assert {claim for claim in OF_HEADS | OF_PLANES if found[claim] != "not"} == {"A-4-fast-planes"}
+
+
+def test_without_scores_of_planes_nothing_is_claimed_of_them():
+    with_planes, without = (verdicts(run_of(make(make_profile()))) for make in (lambda x: x, without_planes))
+    assert {claim for claim in without if with_planes[claim] != without[claim]} == OF_PLANES
+    assert {without[claim] for claim in OF_PLANES} == {"not run"}
+
+
+def test_profiles_without_planes_do_not_stop_others_from_being_judged():
+    runs = [run_of(without_planes(make_profile())), run_of(make_profile())]
+    found = {row.claim: row for row in judge(runs, "profile")}
+    assert found["A-4-trend"].verdict == "reproduced"
+    assert "in 1 of 1 profile" in found["A-4-trend"].ours
+    assert "in 2 of 2 profiles" in found["A-4-correlation"].ours
+
+
+def test_a_profile_without_any_score_says_nothing():
+    dataset = make_profile(inputs=2, layers=4, heads=2, planes=4)
+    for name, values in dataset.items():
+        if values.dtype == float:
+            dataset[name] = values * np.nan
+    # How many heads are of both kinds can be counted: none.
+    assert {claim: found for claim, found in verdicts(run_of(dataset)).items() if found != "not run"} == {
+        "ours-1-by-input": "not"
+    }
+
+
+def test_one_run_is_judged_as_the_scoreboard_judges_all(runs):
+    """The command and the page of one profile use the same rules, not their own."""
+    run = next(run for run in runs if run.name == "profile-stories15M")
+    by_run = verdicts(run)
+    assert by_run["A-4-correlation"] == "reproduced"
+    assert by_run["A-4-families"] == "not run"

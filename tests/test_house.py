@@ -19,7 +19,7 @@ SOURCES = sorted(
 INTERFACE = {"ropescope.studies", *(f"ropescope.studies.{name}" for name in ("study", "claims", "result", "runner"))}
 KNOWS_OTHERS = {"reproduce": set(FOLDERS), "bench": {"profile", "canonical", "training"}}
 """Studies that are about other studies, and which."""
-HELPERS = {"ropescope.studies.playground", "ropescope.studies.task_models"}
+HELPERS = {"ropescope.studies.head_scores", "ropescope.studies.playground", "ropescope.studies.task_models"}
 """What several studies share."""
 
 

@@ -10,8 +10,8 @@ from pages import RESULTS
 from playing import number, odd_heads, smollm
 
 import ropescope as rs
-from ropescope.experiments import playground as player
 from ropescope.report.playground import fragment
+from ropescope.studies import playground as player
 from ropescope.tasks import NumberTask
 from ropescope.tasks.prompts import Prompt
 

@@ -14,10 +14,12 @@ from test_cli import check_summary, run
 
 import ropescope as rs
 from ropescope import cli, runs
-from ropescope.experiments import profile as experiment
 from ropescope.experiments.families import tiny
 from ropescope.measures.view import LAST_QUERIES
 from ropescope.models.bundled import bundled_folder
+from ropescope.studies.head_scores import Scoring, dataset, measure, packed
+from ropescope.studies.profile.head_details import examples, head_details
+from ropescope.studies.profile.run import cached_rows
 
 
 @functools.cache
@@ -113,7 +115,7 @@ def test_a_window_leaves_out_what_it_hides():
     found = rs.profile(model, [ids]).isel(input=0)
     assert np.isfinite(found.positional).all()
     blocks = [(1, 4), (4, 8), (12, 16)]
-    far = experiment.measure(rs.Adapter(model), rs.Prompt(ids.numpy(), tuple(blocks), ("x",) * 24), experiment.Settings())
+    far = measure(rs.Adapter(model), rs.Prompt(ids.numpy(), tuple(blocks), ("x",) * 24), Scoring())
     windows = {}
     rs.Adapter(model).read(ids[None], lambda read: windows.update({read.layer: read.heads.window}))
     assert set(windows.values()) > {None}
@@ -140,28 +142,28 @@ def test_sinks_and_layers_without_rotation():
     assert (found.sel(layer=still).symbolic > 1 - 1e-9).all()  # nothing tells places apart
 
 
-def test_kept_as_it_comes(tmp_path):
+def test_rows_are_stored_as_they_come(tmp_path):
     door = rs.Adapter(smollm2().model)
     prompts = rs.binding_prompts(smollm2().tokenizer, 3, pairs=4)
-    settings, config = experiment.Settings(planes=False, sensitivity=False), {"model": "m"}
-    first = next(experiment.kept(door, prompts, settings, config, tmp_path))
+    settings, config = Scoring(planes=False, sensitivity=False), {"model": "m"}
+    first = next(cached_rows(door, prompts, settings, config, tmp_path))
     kept = sorted((tmp_path / "inputs").iterdir())
     assert [path.name for path in kept] == ["00000.safetensors"]
     written = kept[0].stat().st_mtime_ns
-    rows = list(experiment.kept(door, prompts, settings, config, tmp_path))
+    rows = list(cached_rows(door, prompts, settings, config, tmp_path))
     assert kept[0].stat().st_mtime_ns == written
     np.testing.assert_array_equal(rows[0]["positional"], first["positional"])
-    whole = experiment.dataset(rows, {})
+    whole = dataset(rows, {})
     kept[0].write_bytes(kept[0].read_bytes()[:100])  # cut short: made again
-    again = experiment.dataset(list(experiment.kept(door, prompts, settings, config, tmp_path)), {})
+    again = dataset(list(cached_rows(door, prompts, settings, config, tmp_path)), {})
     assert whole.equals(again)
     with pytest.raises(ValueError, match="profile of another model"):
-        next(experiment.kept(door, prompts, settings, {"model": "other"}, tmp_path))
+        next(cached_rows(door, prompts, settings, {"model": "other"}, tmp_path))
 
 
 def test_packed_and_read(tmp_path):
     path = tmp_path / "profile.nc"
-    path.write_bytes(experiment.packed(scores()))
+    path.write_bytes(packed(scores()))
     back = runs.read_profile(path)
     np.testing.assert_allclose(back.positional, scores().positional, atol=1e-7)
     np.testing.assert_allclose(back.plane_norm.mean("input"), scores().plane_norm.mean("input"), rtol=1e-6)
@@ -171,11 +173,11 @@ def test_packed_and_read(tmp_path):
         runs.read_profile(path)
 
 
-def test_a_closer_look():
+def test_details_of_heads():
     door = rs.Adapter(smollm2().model)
-    heads = experiment.examples(scores())
+    heads = examples(scores())
     assert set(heads) == {"positional", "symbolic", "mixed"}
-    rows = experiment.closer(door, prompt(), heads, tau=1e-4)
+    rows = head_details(door, prompt(), heads, tau=1e-4)
     layer, head = heads["symbolic"]
     last = [row for row in rows["path"] if row["kind"] == "symbolic"][-1]
     found = rs.profile(door, [prompt()], planes=False, sensitivity=False).sel(layer=layer, head=head).isel(input=0)
@@ -196,7 +198,10 @@ def test_command(tmp_path):
     results = check_summary(tmp_path / "run", "profile")["results"]
     assert results["inputs"] == 3
     assert results["worst_check_error"] < 1e-5
-    assert len(results["claims"]) == 8
+    assert "claims" not in results  # they are judged by the rules of the scoreboard, whenever they are shown
+    for row in rs.open_run(tmp_path / "run").claims():
+        assert row.claim in done.stdout
+    assert "A-4-correlation" in done.stdout
     for name in ("heads", "heat-maps", "planes-of-heads", "traces", "path", "geometry"):
         assert (tmp_path / "run" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<script src=" not in (tmp_path / "run" / f"{name}.html").read_text()
@@ -230,6 +235,45 @@ def test_command_on_a_text(tmp_path):
     assert len(prompts.pop("sha256")) == 64  # another text of this name is another profile
     assert prompts == {"kind": "text.txt", "count": 2, "blocks": "line"}
     assert summary["results"]["inputs"] == 2
+    names = {path.stem for path in (tmp_path / "run").glob("*.png")}
+    assert {"heads", "depth", "traces"} <= names
+    assert not names & {"planes", "planes-of-heads", "norms", "head", "sensitivity"}  # not measured, so not drawn
+    assert "A-4-correlation" in done.stdout
+    assert "A-4-trend" not in done.stdout
+
+
+def test_a_run_folder_from_python(tmp_path):
+    """The same numbers with and without a folder, and a folder like that of the command."""
+    model, ids = rs.bundled("number"), [torch.arange(start, start + 17) for start in range(4)]
+    alone = rs.profile(model, ids, permutations=20, seed=3)
+    written = rs.profile(model, ids, permutations=20, seed=3, out=tmp_path / "run", name="number model")
+    assert alone.equals(written)
+    summary = check_summary(tmp_path / "run", "profile")
+    assert (summary["config"]["permutations"], summary["config"]["seed"]) == (20, 3)
+    assert summary["config"]["model"]["source"] == summary["results"]["model"] == "number model"
+    result = rs.open_run(tmp_path / "run")
+    np.testing.assert_allclose(result.dataset.symbolic, alone.symbolic, atol=1e-6)
+    assert {"heads", "planes", "traces"} <= set(result.figures())
+    assert result.headline.startswith("number model, 4 prompts")
+    assert "heads: " in str(result.table())
+    rs.page([tmp_path / "run"], tmp_path / "page.html")
+    assert rs.profile(model, ids, permutations=20, seed=3, out=tmp_path / "run", name="number model").equals(alone)
+    with pytest.raises(ValueError, match="another model, prompts or settings"):
+        rs.profile(model, ids[:2], permutations=20, seed=3, out=tmp_path / "run", name="number model")
+    other = rs.profile(model, ids, permutations=20, seed=4)
+    assert not other.symbolic_permuted.equals(alone.symbolic_permuted)
+    assert other.symbolic.equals(alone.symbolic)
+
+
+def test_the_command_is_a_call(tmp_path):
+    result = rs.run(
+        "profile", model=str(real.folder("stories15M")), count=2, pairs=4, planes=False, sensitivity=False, progress=False
+    )
+    loaded = rs.load_model(str(real.folder("stories15M")))
+    prompts = rs.binding_prompts(loaded.tokenizer, 2, pairs=4)
+    expected = rs.profile(loaded.model, prompts, planes=False, sensitivity=False)
+    np.testing.assert_allclose(result.dataset.positional, expected.positional, atol=1e-6)
+    assert {row.claim for row in result.claims()} >= {"A-4-correlation", "ours-5-diagonal"}
 
 
 class TestBadInput:

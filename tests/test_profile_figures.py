@@ -2,24 +2,32 @@
 
 import numpy as np
 import pytest
-from profiles import geometry_rows, make_profile, path_rows, trace_rows
+from profiles import geometry_rows, make_profile, path_rows, trace_rows, without_planes, write_profile
 
-from ropescope.experiments.profile_statistics import statistics
-from ropescope.report.profile import figures, geometry_chart, head_rows, path_chart, trace_chart, write_figures
+from ropescope.charts import write_chart
+from ropescope.runs import Run
+from ropescope.studies.profile.figures import figures
+from ropescope.studies.profile.figures_details import geometry_chart, path_chart, trace_chart
+from ropescope.studies.profile.rows import head_rows
 
-ABOUT = "made-by-hand, 20 prompts of 24 pairs, seed 0"
-NAMES = ["heads", "heat-maps", "depth", "planes", "planes-of-heads", "norms", "sensitivity", "classical"]
-
-
-@pytest.fixture(scope="module")
-def profile():
-    dataset = make_profile()
-    return dataset, statistics(dataset)
+ABOUT = "made-by-hand, float32; 20 made up"
+OF_PLANES = ["head", "planes", "planes-of-heads", "norms"]
+NAMES = ["heads", "head", "heat-maps", "depth", "planes", "planes-of-heads", "norms", "sensitivity", "classical"]
 
 
 @pytest.fixture(scope="module")
-def specs(profile):
-    return {name: chart.to_dict() for name, chart in figures(*profile, ABOUT).items()}
+def run(tmp_path_factory):
+    return write_profile(tmp_path_factory.mktemp("runs") / "profile", make_profile())
+
+
+@pytest.fixture(scope="module")
+def profile(run):
+    return make_profile(), run.results
+
+
+@pytest.fixture(scope="module")
+def specs(run):
+    return {name: figure.chart.to_dict() for name, figure in figures(run).items()}
 
 
 def data_of(spec):
@@ -41,16 +49,39 @@ def data_of(spec):
     return found
 
 
-def test_all_figures_are_written(profile, tmp_path):
-    names = write_figures(*profile, ABOUT, tmp_path)
-    assert names == [f"{name}.{kind}" for name in NAMES for kind in ("html", "png")]
-    for name in names:
-        content = (tmp_path / name).read_bytes()
-        if name.endswith("png"):
-            assert content.startswith(b"\x89PNG")
-        else:
-            assert ABOUT.encode() in content
-            assert len(content) < 5e6
+def test_all_figures_are_written(run, tmp_path):
+    drawn = figures(run)
+    assert list(drawn) == NAMES
+    for name, figure in drawn.items():
+        write_chart(figure.chart, tmp_path, name)
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        content = (tmp_path / f"{name}.html").read_bytes()
+        assert ABOUT.encode() in content
+        assert len(content) < 5e6
+
+
+def test_details_of_heads_have_figures_under_either_name_of_their_file(tmp_path):
+    details = {"traces": trace_rows(), "path": path_rows(), "geometry": geometry_rows()}
+    run = write_profile(tmp_path, make_profile(inputs=2, layers=4, heads=2, planes=8), details)
+    drawn = [name for name in figures(run) if name not in NAMES]
+    assert drawn == ["head-geometry", "traces", "path", "geometry"]
+    (tmp_path / "head_details.json").rename(tmp_path / "closer.json")  # as version 0.1 called it
+    assert [name for name in figures(run) if name not in NAMES] == drawn
+
+
+def test_what_was_not_measured_is_not_drawn(tmp_path):
+    dataset = make_profile(inputs=4, layers=6, heads=2, planes=8)
+    planes = write_profile(tmp_path / "planes", without_planes(dataset))
+    assert list(figures(planes)) == [name for name in NAMES if name not in OF_PLANES]
+    ways = [name for name in dataset.data_vars if str(name).endswith(("_by_tau", "_by_token", "_permuted"))]
+    dataset = dataset.assign({name: dataset[name] * np.nan for name in ways})
+    dataset["right"][:] = False
+    other_ways = write_profile(tmp_path / "ways", dataset)
+    assert list(figures(other_ways)) == [name for name in NAMES if name != "sensitivity"]
+
+
+def test_statistics_alone_have_figures_too(run, tmp_path):
+    assert list(figures(Run(tmp_path, run.summary))) == ["heads", "heat-maps", "depth", "planes"]
 
 
 def test_titles_say_what_is_seen(profile, specs):
@@ -95,7 +126,7 @@ def test_norms_are_sorted_by_kind(specs):
 
 
 @pytest.mark.parametrize("case", ["tiny", "one input", "nothing known", "layers skipped"])
-def test_odd_profiles_have_figures_too(case):
+def test_odd_profiles_have_figures_too(case, tmp_path):
     sizes = {"tiny": (2, 2, 1, 2), "one input": (1, 3, 2, 8), "nothing known": (3, 4, 2, 8), "layers skipped": (4, 6, 2, 8)}
     inputs, layers, heads, planes = sizes[case]
     dataset = make_profile(inputs=inputs, layers=layers, heads=heads, planes=planes)
@@ -108,8 +139,10 @@ def test_odd_profiles_have_figures_too(case):
         dataset = dataset.assign_coords(layer=[3, 7, 11, 15, 19, 23])
         for name in ("plane_norm", "plane_spread", "plane_positional", "plane_symbolic"):
             dataset[name][:, 3:, :, 6:] = np.nan
-    charts = figures(dataset, statistics(dataset), ABOUT)
-    assert [name for name, chart in charts.items() if chart.to_dict()["title"]["subtitle"][-1] == ABOUT] == NAMES
+    drawn = {name: figure.chart.to_dict() for name, figure in figures(write_profile(tmp_path, dataset)).items()}
+    assert all(spec["title"]["subtitle"][-1].endswith("made up") for spec in drawn.values())
+    left_out = [*OF_PLANES, "sensitivity"] if case == "nothing known" else []
+    assert list(drawn) == [name for name in NAMES if name not in left_out]
 
 
 def test_traces_compare_with_the_input_as_it_is():

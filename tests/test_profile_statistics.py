@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 from profiles import RARELY_SCORED, UNROTATED, UNSCORED, make_profile
 
-from ropescope.experiments.profile_statistics import (
-    agreement,
-    claims,
-    head_kinds,
-    plane_bands,
-    plane_means,
-    related,
-    statistics,
-)
 from ropescope.measures.intervals import mean_interval
+from ropescope.measures.purity import head_kinds
+from ropescope.studies.profile.statistics import agreement, plane_bands, plane_means, related, statistics
 
 POSITIONAL = np.array([[0.9, 0.8], [0.85, 0.7], [0.5, 0.6], [0.2, 0.4]])
 SYMBOLIC = np.array([[0.1, 0.3], [0.2, 0.25], [0.6, 0.5], [0.9, 0.7]])
@@ -299,7 +292,6 @@ def test_planted_trends_are_found(planted):
     assert stats["correlation"]["within_layers"]["p_shuffled"] == pytest.approx(1e-4)
     assert stats["depth"]["symbolic"]["prompts_with_trend"] == 20
     assert stats["classical"]["previous_token"]["positional"]["spearman"]["p_layers"] == pytest.approx(1e-4)
-    assert [row["claim"] for row in stats["claims"] if not row["holds"]] == []
 
 
 def test_no_trend_is_found_where_there_is_none(null):
@@ -313,20 +305,6 @@ def test_no_trend_is_found_where_there_is_none(null):
     p_values.append(null["shares"]["spearman"]["p_layers"])
     assert min(p_values) > 0.05
     assert found["pearson"]["low"] < 0 < found["pearson"]["high"]
-    held = [row["claim"] for row in null["claims"] if row["holds"]]
-    # Without a trend, planes are more positional than symbolic on average, here as everywhere.
-    assert held == ["middle to fast planes are positional, likewise"]
-
-
-def test_claims_name_our_values(planted):
-    stats = dict(planted[1])
-    rows = claims(stats)
-    assert rows == stats["claims"]
-    assert rows[0]["paper"] == "r = -0.91, p <= 1e-4"
-    assert f"r = {stats['correlation']['pearson']['r']:.2f}" in rows[0]["ours"]
-    assert f"{stats['depth']['positional']['first']:.2f} and" in rows[1]["ours"]
-    weak = {**stats["correlation"], "pearson": {**stats["correlation"]["pearson"], "p_layers": 2e-4}}
-    assert not claims({**stats, "correlation": weak})[0]["holds"]
 
 
 @pytest.mark.parametrize("inputs", [1, 2])
@@ -345,4 +323,3 @@ def test_profile_without_any_score():
     stats = statistics(dataset)
     assert json.loads(json.dumps(stats, allow_nan=False)) == stats
     assert stats["correlation"] is None
-    assert not any(row["holds"] for row in stats["claims"])

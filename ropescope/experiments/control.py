@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..console import tell
+from ..measures.intervals import mean_of_known
+from ..measures.purity import head_kinds
 from ..models.adapter import Adapter
 from ..models.adapter.edits import Changes, LayerChange
 from ..models.adapter.interventions import drop_planes, intervene, keep_planes, p_rope, remove_heads, stop_planes
 from ..models.adapter.planes import heads_of, ropes_of
 from ..models.gptj import GPTJ
 from ..runs import claim, plain, read_sealed, sealed, write_whole
+from ..studies.head_scores import Scoring, measure
 from ..tasks import Samples
 from ..tasks.prompts import Prompt
 from ..training.trainer import probe_of
 from ..training.watcher import Watcher
-from .profile import Settings as ProfileSettings
-from .profile import measure as profile_of
-from .profile_statistics import head_kinds, mean_of_known
 
 KINDS = ("positional", "symbolic", "mixed")
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -122,7 +122,7 @@ class TextSubject:
     def scores(self) -> dict[str, Table]:
         """Of all heads, over the first prompts of the first set."""
         prompts = next(iter(self.prompts.values()))[: self.profiled]
-        rows = [profile_of(self.model, prompt, ProfileSettings(planes=False, sensitivity=False)) for prompt in prompts]
+        rows = [measure(self.model, prompt, Scoring(planes=False, sensitivity=False)) for prompt in prompts]
         return {name: mean_of_known(np.array([row[name] for row in rows])) for name in ("positional", "symbolic")}
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from ..measures.purity import POSITIONAL, SYMBOLIC, purity, purity_steps
+from ..measures.purity import POSITIONAL, SYMBOLIC, head_kinds, purity, purity_steps
 from ..runs import Trajectory
-from .profile_statistics import head_kinds
 
 LEARNED = 0.99
 

@@ -19,9 +19,9 @@ from ..models.adapter import Adapter
 from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
 from ..models.load import Loaded, load_model
 from ..runs import HERE, Engine, HistoryFolder, cached_units
+from ..studies.head_scores import Scoring, measure
 from ..tasks.prompts import Prompt, check_fits, choose_prompts
 from ..training.watcher import watched
-from .profile import Settings, measure
 
 Row = dict[str, NDArray[Any]]
 
@@ -137,7 +137,7 @@ def measure_unit(shared: tuple[Asked, list[Prompt]], unit: Unit) -> Row:
                 f"{unit.checkpoint.name} holds other weights in another place: all machines must see the same folder"
             )
         door = Adapter(asked.opened(folder).model)
-        settings = Settings(asked.tau, planes=False, sensitivity=False)
+        settings = Scoring(asked.tau, planes=False, sensitivity=False)
         rows = [measure(door, prompt, settings) for prompt in prompts]
     means: Row = {name: np.mean([row[name] for row in rows], 0).astype(np.float32) for name in watched()}
     return means | {"weights": np.frombuffer(bytes.fromhex(weights), dtype=np.uint8)}

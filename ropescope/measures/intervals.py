@@ -57,3 +57,11 @@ def mean_interval(values: ArrayLike, axis: int = 0, level: float = 0.95, resampl
     means = np.tensordot(drawn, table, 1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return MeanInterval(table.mean(0), low, high)
+
+
+def mean_of_known(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of the finite values along the first axis; NaN where there is none."""
+    seen = np.isfinite(values)
+    count = seen.sum(0)
+    found: NDArray[np.float64] = np.where(count > 0, np.where(seen, values, 0).sum(0) / np.maximum(count, 1), np.nan)
+    return found

@@ -1,13 +1,17 @@
-"""Whether a head is purely positional or purely symbolic, and since when, from arrays of scores."""
+"""Whether a head is purely positional or purely symbolic or leans to one of them, and since when, from arrays of scores."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 POSITIONAL, MIXED, SYMBOLIC = 1, 0, -1
+MARGIN = 0.2
+"""A head whose scores differ by less is mixed. Few heads of language models are pure; by purity nearly all would be mixed."""
+Kinds = NDArray[Any]
+"""Words; numpy counts words of another length as another type."""
 
 
 class PuritySteps(NamedTuple):
@@ -75,3 +79,9 @@ def purity_steps(positional: ArrayLike, symbolic: ArrayLike, steps: ArrayLike, g
         stays = np.logical_and.accumulate(pure[::-1])[::-1]
         found += [np.where(x.any(0), at[x.argmax(0)], np.nan) for x in (pure, stays)]
     return PuritySteps(*found)
+
+
+def head_kinds(positional: NDArray[np.float64], symbolic: NDArray[np.float64], margin: float = MARGIN) -> Kinds:
+    """`positional` or `symbolic` where that score is larger by the margin or more, else `mixed`; `unscored` without scores."""
+    lead = symbolic - positional
+    return np.select([np.isnan(lead), lead <= -margin, lead >= margin], ["unscored", "positional", "symbolic"], "mixed")

@@ -13,7 +13,7 @@ from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from ..studies.study import HeadChoice, Study
-from . import control, dynamics, llm, profile, upkeep
+from . import control, dynamics, llm, upkeep
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,6 @@ def claims_of(run: Run) -> list[Mapping[str, Any]]:
 
 def choice_of(run: Run) -> HeadChoice | None:
     """The heads of a profile or of a training run; None for runs without scores of heads."""
-    if run.command == "profile":
-        rows = profile.head_rows(run.results)
-        first = max(rows, key=lambda row: float(row["difference"]), default=None)
-        said = {
-            row["name"]: f"positional {row['positional']:.3f}, symbolic {row['symbolic']:.3f}: {row['kind']}" for row in rows
-        }
-        return HeadChoice(run.results["layer"], run.results["head"], first["name"] if first else "", said)
     if run.command in TRAININGS:
         history = read_trajectory(run.folder).looks()
         if not len(history.steps):
@@ -59,12 +52,6 @@ def choice_of(run: Run) -> HeadChoice | None:
         heads = history.measures["positional"].shape[2]
         return HeadChoice(history.layers.tolist(), list(range(heads)), widest, ends)
     return None
-
-
-def _profile(run: Run) -> str:
-    found = run.results["kinds"]
-    kinds = f"{found['positional']} lean to places, {found['symbolic']} to things, {found['mixed']} to neither"
-    return f"{run.results['model']}, {run.results['inputs']} prompts: of its heads {kinds}"
 
 
 def _train(run: Run) -> str:
@@ -133,7 +120,6 @@ TRAININGS = ("train", "watch", "sweep")
 """Commands whose runs hold a history of heads."""
 
 KINDS = {
-    "profile": Kind("Language models", _profile, profile.of_run),
     "train": Kind("Training", _train, dynamics.of_run),
     "watch": Kind("Training", _watched, dynamics.of_run),
     "sweep": Kind("Training", _watched, dynamics.of_run),

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..charts import COLOURS, PICKED, Chart, Inline, picked
 from ..experiments.dynamics import heads_of
-from ..experiments.profile_statistics import MARGIN, head_kinds
-from ..measures.purity import POSITIONAL, SYMBOLIC, purity
+from ..measures.purity import MARGIN, POSITIONAL, SYMBOLIC, head_kinds, purity
 from ..runs import Trajectory
 
 WIDTH = 640

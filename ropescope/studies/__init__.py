@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..runs import Run
 
 FOLDERS = (
+    "profile",
     "mechanisms",
     "length",
     "theory",

@@ -104,9 +104,13 @@ class Runs:
         raise NotRunError(f"no run of `ropescope {command}` on the {task} task among those given")
 
     def profiles(self) -> list[Run]:
-        """Profiled models; first the one of which most is kept, as its section of the page shows most."""
-        kept = ("closer.json", "profile.nc")
-        return sorted(self.of("profile"), key=lambda run: [not (run.folder / name).exists() for name in kept])
+        """Profiled models; first the one of which most is recorded, as its section of the page shows most."""
+
+        def missing(run: Run) -> list[bool]:
+            names = (("head_details.json", "closer.json"), ("profile.nc",))
+            return [not any((run.folder / name).exists() for name in either) for either in names]
+
+        return sorted(self.of("profile"), key=missing)
 
     def controlled(self, model: str) -> Run:
         """The first run of `ropescope control` on a model: "number", "letter", or "" for any language model."""
@@ -196,20 +200,20 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-OLD = ("control", "chat", "models", "multihop", "scores")
+OLD = ("control", "chat", "models", "multihop")
 
 
 def all_cases() -> list[Case]:
-    """Every claim, section by section, in the order of the studies' folders."""
+    """Every claim, section by section and by name."""
     from . import FOLDERS  # noqa: PLC0415
 
-    places = [f"ropescope.report.claims.{old}" for old in OLD]
-    places += [f"{__package__}.{folder}.claims" for folder in FOLDERS if find_spec(f"{__package__}.{folder}.claims")]
-    order = {import_module(place).__name__: n for n, place in enumerate(places)}  # not by what was imported first
-    return sorted(
-        CASES.values(),
-        key=lambda case: (get_args(Section).index(case.section), order.get(case.rule.__module__, len(order))),
-    )
+    for old in OLD:
+        import_module(f"ropescope.report.claims.{old}")
+    for folder in FOLDERS:
+        if find_spec(f"{__package__}.{folder}.claims"):
+            import_module(f"{__package__}.{folder}.claims")
+    sections = get_args(Section)
+    return sorted(CASES.values(), key=lambda case: (sections.index(case.section), case.claim))
 
 
 def judge(runs: Sequence[Run], folder: str | None = None) -> list[Claim]:

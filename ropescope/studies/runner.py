@@ -32,10 +32,23 @@ def run_study(
     """
     if study.run is None:
         raise ValueError(f"{study.name} is not a study that can be run")
+    compute = study.run
+    return run_in_folder(study, lambda work: compute(settings, work), out, engine, progress, patience)
+
+
+def run_in_folder(
+    study: Study,
+    compute: Callable[[Work], Outcome],
+    out: Path | None,
+    engine: Engine = HERE,
+    progress: Callable[..., Any] = console.silent,
+    patience: float = 0.0,
+) -> Result:
+    """The result of `compute`, written to its run folder with figures and summary as a run of the study."""
     temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
     folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
     with _left_as_found(folder), locked(folder, patience):
-        outcome = study.run(settings, Work(folder, engine, progress, console.tell))
+        outcome = compute(Work(folder, engine, progress, console.tell))
         run = _write(study, folder, outcome, pictures=out is not None)
     return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
 

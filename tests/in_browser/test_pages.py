@@ -1,17 +1,13 @@
 """Pages of all kinds of runs in a real browser."""
 
-import json
 from pathlib import Path
 
 import pytest
 from browser import opened
 from pages import RESULTS, WIDER, draw_all
 from playwright.sync_api import expect
-from profiles import geometry_rows, make_profile, path_rows, trace_rows
+from profiles import geometry_rows, make_profile, path_rows, trace_rows, write_profile
 
-from ropescope import runs
-from ropescope.experiments.profile import packed
-from ropescope.experiments.profile_statistics import statistics
 from ropescope.report import page as module
 from ropescope.report.page import scoreboard_html, write_page
 from ropescope.studies.claims import Claim
@@ -55,14 +51,10 @@ HOSTILE = (
 def hostile_run(folder: Path, inputs=4, layers=4, heads=2):
     dataset = make_profile(inputs=inputs, layers=layers, heads=heads, planes=8)
     dataset.attrs |= {"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000}
-    folder.mkdir(parents=True)
-    (folder / "profile.nc").write_bytes(packed(dataset))
     rows = [row | {"head": HOSTILE} for row in geometry_rows()[:121]]
-    closer = {"traces": trace_rows(), "path": path_rows(), "geometry": rows + geometry_rows()[121:]}
-    (folder / "closer.json").write_text(json.dumps(closer))
+    details = {"traces": trace_rows(), "path": path_rows(), "geometry": rows + geometry_rows()[121:]}
     config = {"model": {"source": HOSTILE, "weights": {HOSTILE: HOSTILE}}, "prompts": HOSTILE, "seed": 0}
-    found = statistics(dataset) | {"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000}
-    runs.write_summary(folder, "profile", config, found, ["profile.nc", "closer.json"])
+    write_profile(folder, dataset, details, config=config, results={"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000})
 
 
 def test_hostile_text_is_shown_and_never_run(tmp_path, monkeypatch):

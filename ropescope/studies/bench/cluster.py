@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from ...console import silent, tell
-from ...experiments import profile
-from ...experiments.profile_statistics import statistics
 from ...models.adapter import Adapter
 from ...models.load import Loaded
 from ...models.source import source_of
@@ -32,6 +30,9 @@ from ...tasks.prompts import binding_prompts
 from ..canonical import Settings as Canonical
 from ..canonical.findings import findings
 from ..canonical.sweeps import stack, trained_units, units
+from ..head_scores import Scoring, dataset, packed
+from ..profile.run import cached_rows
+from ..profile.statistics import statistics
 from ..study import Work
 
 STORE = 80_000_000
@@ -127,14 +128,14 @@ def profile_job(loaded: Loaded, model: str, count: int, pairs: int, seed: int) -
     source = source_of(loaded.model, model, loaded.about["dtype"], False)
     door = Adapter(loaded.model)
     prompts = binding_prompts(loaded.tokenizer, count, pairs, seed)
-    settings = profile.Settings(seed=seed)
+    settings = Scoring(seed=seed)
 
     def run(folder: Path, engine: Engine) -> Iterator[Any]:
-        return profile.kept(door if engine.name == "here" else source, prompts, settings, {"pairs": pairs}, folder, engine)
+        return cached_rows(door if engine.name == "here" else source, prompts, settings, {"pairs": pairs}, folder, engine)
 
     def end(rows: Sequence[Any], folder: Path) -> None:
-        scores = profile.dataset(rows, {"model": loaded.about["source"]})
-        (folder / "profile.nc").write_bytes(profile.packed(scores))
+        scores = dataset(rows, {"model": loaded.about["source"]})
+        (folder / "profile.nc").write_bytes(packed(scores))
         (folder / "results.txt").write_text(repr(statistics(scores)))
 
     return Job("profile", count, run, end)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...experiments.profile import Settings, measure
 from ...models.adapter import Adapter
 from ...models.load import Loaded
 from ...tasks.prompts import Prompt, binding_prompts
+from ..head_scores import Scoring, measure
 
 RERUNS = 4
 """Swaps for which every attention layer is really run again; the rest is reckoned from them."""
@@ -32,7 +32,7 @@ def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dic
     ids = torch.from_numpy(prompt.ids)[None]
     ways: dict[str, Callable[[], object]] = {
         "plain": lambda: _plain(loaded.model, ids),
-        "scored": lambda: measure(door, prompt, Settings(planes=False, sensitivity=False)),
+        "scored": lambda: measure(door, prompt, Scoring(planes=False, sensitivity=False)),
     }
     for way in ways.values():
         way()
@@ -41,7 +41,7 @@ def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dic
         for name, way in ways.items():
             seconds[name].append(_timed(way))
     middle = {name: statistics.median(values) for name, values in seconds.items()}
-    middle["planes"] = _timed(lambda: measure(door, prompt, Settings(planes=True, sensitivity=False)))
+    middle["planes"] = _timed(lambda: measure(door, prompt, Scoring(planes=True, sensitivity=False)))
     swaps = len(prompt.blocks) * (len(prompt.blocks) - 1) // 2
     one_swap = _rerun(loaded.model, door, ids, prompt) / RERUNS
     return {

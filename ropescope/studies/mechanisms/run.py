@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...experiments import playground as player
 from ...models.gptj import GPTJ
 from ...runs import plain
 from ...tasks import MultihopTask, NumberTask, Samples, split
 from ...training.recipe import Recipe, recipe
 from ...training.trainer import probe_of
 from ...training.watcher import Watcher
+from .. import playground as player
 from ..study import Outcome, Work
 from ..task_models import chosen_tasks, model_name, run_seed, task_model
 from . import DETAILS, Settings

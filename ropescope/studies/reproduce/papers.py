@@ -15,7 +15,7 @@ import altair as alt
 import vl_convert
 
 from ...charts import Chart
-from ...report import dynamics, llm, profile
+from ...report import dynamics, llm
 from ...runs import Run, find_runs, read_profile, write_whole
 from ...tasks import TASKS
 from .. import study_of
@@ -24,6 +24,9 @@ from ..length import figures as length
 from ..mechanisms import figures as mechanisms
 from ..mechanisms.claims import TABLE_1
 from ..mechanisms.tables import details
+from ..profile import figures_details, figures_planes
+from ..profile.figures_heads import depth_chart, heads_chart, heat_map_chart
+from ..profile.rows import planes_measured, read_details
 from ..theory import figures as theory
 
 Draw = Callable[[Runs], tuple[Chart, Sequence[Run]]]
@@ -185,19 +188,21 @@ def _planes(draw: Callable[[Any, Mapping[str, Any], str], Chart]) -> Draw:
         run = runs.profiles()[0]
         if not (run.folder / "profile.nc").exists():
             raise NotRunError("no profile with its dataset (profile.nc) among the runs given")
+        if not planes_measured(run.results):
+            raise NotRunError("no profile with scores of single planes among the runs given")
         return bare(draw(read_profile(run.folder / "profile.nc"), run.results, run.name)), [run]
 
     return panel
 
 
-def _closer(kind: str, draw: Callable[[Any, str], Chart]) -> Draw:
-    """A panel on three heads looked at closer."""
+def _details(kind: str, draw: Callable[[Any, str], Chart]) -> Draw:
+    """A panel on three heads in detail."""
 
     def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
         run = runs.profiles()[0]
-        found = run.read("closer.json")
+        found = read_details(run)
         if not found or kind not in found:
-            raise NotRunError("no profile with single heads looked at closer among the runs given")
+            raise NotRunError("no profile with details of single heads among the runs given")
         return bare(draw(found[kind], run.name)), [run]
 
     return panel
@@ -334,15 +339,18 @@ LAYOUTS = (
         "A-section-4-heads",
         "Paper A, section 4: heads of a language model",
         (
-            Panel("A", "Every head in the positional-symbolic plane", "means over prompts", _profile(profile.heads_chart)),
+            Panel("A", "Every head in the positional-symbolic plane", "means over prompts", _profile(heads_chart)),
             Panel(
-                "B", "Scores layer by head", "right: blue leans to places, orange to things", _profile(profile.heat_map_chart)
+                "B",
+                "Scores layer by head",
+                "right: blue leans to places, orange to things",
+                _profile(heat_map_chart),
             ),
             Panel(
                 "C",
                 "Scores over depth",
                 "medians over the heads of a layer, with the middle half of them; dashed: medians of both halves of layers",
-                _profile(profile.depth_chart),
+                _profile(depth_chart),
             ),
         ),
     ),
@@ -354,27 +362,27 @@ LAYOUTS = (
                 "A",
                 "Scores of each plane alone, every head",
                 "fast planes left, slow ones right; blue heads lean to places, orange ones to things",
-                _planes(profile.planes_of_heads_chart),
+                _planes(figures_planes.planes_of_heads_chart),
             ),
-            Panel("B", "Mean over heads", "bands: 95 % intervals, layers drawn anew", _profile(profile.planes_chart)),
-            Panel("C", "Logit norm by frequency", "as a share of the head's largest", _planes(profile.norms_chart)),
+            Panel("B", "Mean over heads", "bands: 95 % intervals, layers drawn anew", _profile(figures_planes.planes_chart)),
+            Panel("C", "Logit norm by frequency", "as a share of the head's largest", _planes(figures_planes.norms_chart)),
         ),
     ),
     Layout(
         "A-section-4-swaps",
-        "Paper A, section 4: three heads closer",
+        "Paper A, section 4: three heads in detail",
         (
             Panel(
                 "A",
                 "Attention before and after swaps",
                 "bars: weight at each place; black ticks: before the swap",
-                _closer("traces", profile.trace_chart),
+                _details("traces", figures_details.trace_chart),
             ),
             Panel(
                 "B",
                 "Where heads land as planes are added",
                 "planes with the largest logit norm come first",
-                _closer("path", profile.path_chart),
+                _details("path", figures_details.path_chart),
             ),
         ),
     ),
@@ -397,7 +405,7 @@ LAYOUTS = (
                 "C",
                 "Queries and keys of heads of a language model",
                 "each head in its plane of largest logits; circles: keys, black: the last query, scaled",
-                _closer("geometry", profile.geometry_chart),
+                _details("geometry", figures_details.geometry_chart),
             ),
         ),
     ),

@@ -8,6 +8,9 @@ from typing import Any
 
 from ...runs import Run
 from ..claims import Found, NotRunError, Runs, claims_in, every, graded, span, tiny
+from . import claims_scores
+
+__all__ = ["claims_scores"]  # loading this module registers all claims that read runs of `ropescope theory`
 
 claim = claims_in("Constructions and discrepancy")
 on_trained = claims_in("The number and letter tasks, and how they are learned")

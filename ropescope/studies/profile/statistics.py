@@ -1,4 +1,4 @@
-"""What the profile of a language model says, as plain numbers, beside what paper A says of its models.
+"""Statistics of a profile: means, correlations and trends over heads, layers and planes, as plain numbers.
 
 Heads of one layer resemble each other, so 270 heads are fewer than 270 independent observations. Every relation over heads is
 therefore given twice: with the usual p-value, as in paper A, and with layers as what was drawn, shuffled and redrawn whole.
@@ -15,23 +15,19 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, pearsonr, rankdata, spearmanr
 
-from ..measures.intervals import mean_interval
-from ..measures.purity import POSITIONAL, SYMBOLIC, purity
+from ...measures.intervals import mean_interval, mean_of_known
+from ...measures.purity import POSITIONAL, SYMBOLIC, Kinds, head_kinds, purity
 
 Table = NDArray[np.float64]
-Kinds = NDArray[Any]
-"""Words; numpy counts words of another length as another type."""
 
 SCORES = ("positional", "symbolic")
 CLASSICAL = ("previous_token", "induction", "sink")
-MARGIN = 0.2
-"""A head whose scores differ by less is mixed. Few heads of language models are pure; by purity nearly all would be mixed."""
 SHUFFLES = 9_999
 """Enough that the smallest p-value they can give, 1 / (shuffles + 1), is the 1e-4 that paper A speaks of."""
 
 
 def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
-    """What a profile (`ropescope.profile`) says of the model's heads; None where it cannot be said.
+    """Statistics of the heads of a profile (`ropescope.profile`), as JSON can hold them; None where numbers are missing.
 
     Scores of a head are means over the inputs on which it has them. Tables of heads are lists of layers, each a list of heads.
     """
@@ -75,15 +71,8 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
         "exclusion": _exclusion(dataset),
         "worst_check_error": _largest(dataset["check_error"].values),
     }
-    result["claims"] = claims(result)
     found: dict[str, Any] = _plain(result)
     return found
-
-
-def head_kinds(positional: Table, symbolic: Table, margin: float = MARGIN) -> Kinds:
-    """`positional` or `symbolic` where that score is larger by the margin or more, else `mixed`; `unscored` without scores."""
-    lead = symbolic - positional
-    return np.select([np.isnan(lead), lead <= -margin, lead >= margin], ["unscored", "positional", "symbolic"], "mixed")
 
 
 def head_means(values: Mapping[str, Table]) -> dict[str, Any]:
@@ -334,108 +323,9 @@ def _exclusion(dataset: xr.Dataset) -> dict[str, Any]:
     return {"cases": int(seen.sum()), "violations": int(broken.sum()), "share": broken.mean() if len(broken) else np.nan}
 
 
-def claims(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What paper A says of language models, its values where it gives any, ours, and whether ours bear it out."""
-    found = [_correlation_claim(stats["correlation"])]
-    for score, paper, more in (("positional", "0.83 and 0.56", 0), ("symbolic", "the reverse", 1)):
-        depth = stats["depth"][score]
-        halves = (None, None) if depth is None else (depth["first"], depth["second"])
-        found.append(
-            {
-                "claim": f"median {score} score larger in the {('first', 'second')[more]} half of the layers, p < 0.05",
-                "paper": paper,
-                "ours": "not known"
-                if depth is None
-                else f"{halves[0]:.2f} and {halves[1]:.2f}, p = {depth['p_value']:.1e}, over layers {depth['p_layers']:.1e}",
-                "holds": depth is not None and max(depth["p_value"], depth["p_layers"]) < 0.05,
-            }
-        )
-    return found + _frequency_claims(stats["frequency"])
-
-
-def _correlation_claim(found: Mapping[str, Any] | None) -> dict[str, Any]:
-    claim = {
-        "claim": "positional and symbolic correlate at -0.7 or below over heads, p at most 1e-4",
-        "paper": "r = -0.91, p <= 1e-4",
-    }
-    if found is None:
-        return {**claim, "ours": "not known", "holds": False}
-    r, p, layers = (found["pearson"][name] for name in ("r", "p_value", "p_layers"))
-    return {
-        **claim,
-        "ours": f"r = {r:.2f}, p = {p:.1e}, layers shuffled {layers:.1e}",
-        "holds": r <= -0.7 and max(p, layers) <= 1e-4,
-    }
-
-
-def _frequency_claims(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    bands, largest = found["bands"], found["largest"]["norm"]
-
-    def pair(band: str) -> list[float]:
-        """Both scores of a band; NaN where the model has no such planes."""
-        return [np.nan if band not in bands else _number(bands[band][score]["mean"]) for score in SCORES]
-
-    def lead(band: str, end: str) -> float:
-        return np.nan if band not in bands else _number(bands[band]["difference"][end])
-
-    fastest = [np.nan if "fastest" not in bands else _number(bands["fastest"][score]["low"]) for score in SCORES]
-    others = [min(pair(band)) for band in ("middle to fast", "slow")]
-    places = {name: _number(largest["median"][name]) for name in SCORES}
-    trend = {name: _number(found["trend_of_heads"][name]) for name in ("share_rising", "median", "p_layers")}
-    rows = [
-        ("slow planes are symbolic: symbolic above positional, interval over layers too", "slow", lead("slow", "low") > 0),
-        (
-            "middle to fast planes are positional, likewise",
-            "middle to fast",
-            lead("middle to fast", "high") < 0,
-        ),
-        (
-            "the fastest planes are high on both: the lower score above that of other planes, interval over layers too",
-            "fastest",
-            min(fastest) > max(others),
-        ),
-    ]
-    described = [
-        {
-            "claim": claim,
-            "paper": "said without numbers",
-            "ours": "positional {:.2f}, symbolic {:.2f}".format(*pair(band)),
-            "holds": bool(holds),
-        }
-        for claim, band, holds in rows
-    ]
-    return [
-        *described,
-        {
-            "claim": "symbolic minus positional rises from fast to slow planes in most heads, p < 0.05",
-            "paper": "said without numbers",
-            "ours": "in {share_rising:.0%} of heads, median rank correlation {median:.2f}, p = {p_layers:.1e}".format(**trend),
-            "holds": trend["share_rising"] > 0.5 and trend["median"] > 0 and trend["p_layers"] < 0.05,
-        },
-        {
-            "claim": "largest logits lie in slower planes in symbolic heads than in positional ones, p < 0.05",
-            "paper": "said without numbers",
-            "ours": f"median plane {places['symbolic']:g} and {places['positional']:g}, p = {_number(largest['p_value']):.1e}",
-            "holds": bool(places["symbolic"] > places["positional"] and _number(largest["p_value"]) < 0.05),
-        },
-    ]
-
-
-def _number(value: Any) -> float:
-    return np.nan if value is None else float(value)
-
-
 def by_input(dataset: xr.Dataset, name: str) -> Table:
     """A variable with its axes in the order input, layer, head and, if it has them, planes."""
     found: Table = dataset[name].transpose("input", "layer", "head", ...).values.astype(float)
-    return found
-
-
-def mean_of_known(values: Table) -> Table:
-    """Mean over the first axis of what is there; NaN where nothing is."""
-    seen = np.isfinite(values)
-    count = seen.sum(0)
-    found: Table = np.where(count > 0, np.where(seen, values, 0).sum(0) / np.maximum(count, 1), np.nan)
     return found
 
 

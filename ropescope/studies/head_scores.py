@@ -1,0 +1,140 @@
+"""Scores of every head of a model on a prompt, from one forward pass, and the labelled dataset of many prompts.
+
+Nothing of the size tokens x tokens is held for more than one layer's heads. With blocks not even that: only the blocks' logits
+at each other's places are computed, for the last query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..measures.registry import Measure, compute, measures
+from ..measures.view import LAST_QUERIES, TAUS, LayerView
+from ..models.adapter import Adapter, LayerRead, read_layers
+from ..models.gptj import GPTJ
+from ..tasks.prompts import Prompt
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+ABOUT_INPUTS = {
+    "check_error": (("layer",), "largest difference between attention from M and the model's own"),
+    "right": ((), "the most likely next token is the answer"),
+    "right_among_choices": ((), "the most likely of the possible answers is the right one"),
+    "tokens": ((), "length of the prompt"),
+    "blocks": ((), "blocks that may move"),
+}
+"""Axes (after "input") and labels of what a profile holds beside the registered measures."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How heads are scored, and what else to measure.
+
+    tau           temperature of the weighting of swaps
+    planes        scores of every RoPE plane alone
+    sensitivity   how scores change with tau, with full permutations instead of swaps, with tokens instead of blocks
+    permutations  how many random ones to draw
+    seed          of permutations
+    """
+
+    tau: float = 1e-4
+    planes: bool = True
+    sensitivity: bool = True
+    permutations: int = 200
+    seed: int = 0
+
+    def measures(self) -> list[Measure]:
+        """The registered measures, without the groups that are left out."""
+        left_out = {group for group, wanted in (("planes", self.planes), ("sensitivity", self.sensitivity)) if not wanted}
+        return [measure for measure in measures().values() if measure.group not in left_out]
+
+
+Row = dict[str, NDArray[Any]]
+"""Measures of one prompt: (layer, head), (tau, layer, head), (layer, head, plane), (layer,), (layer, plane) or ()."""
+
+
+@torch.inference_mode()
+def measure(model: Adapter | GPTJ, prompt: Prompt, scoring: Scoring) -> Row:
+    """All measures of one prompt, from one forward pass."""
+    chosen, found = scoring.measures(), []
+    ids = torch.from_numpy(prompt.ids)[None].to(device_of(model))
+
+    def on_layer(read: LayerRead) -> None:
+        view = LayerView(read.heads, read.factors, prompt.blocks, ids, scoring.tau, scoring.permutations, scoring.seed)
+        measured = {name: value[0] for name, value in compute(view, chosen).items()}
+        measured["frequency"] = torch.tensor(read.heads.rope.plane_frequencies, dtype=torch.float64)
+        measured["check_error"] = torch.tensor(read.error, dtype=torch.float64)
+        measured["layer"] = torch.tensor(read.layer)
+        found.append({key: value.cpu() for key, value in measured.items()})
+
+    logits = read_layers(model, ids, on_layer, queries=LAST_QUERIES)[0]
+    axes = {each.name: each.axes for each in chosen}
+    row = {key: _stacked([layer[key] for layer in found], axes.get(key, ("layer",)).index("layer")) for key in found[0]}
+    row["tokens"], row["blocks"] = np.array(len(prompt.ids)), np.array(len(prompt.blocks))
+    if prompt.answer is not None:
+        row["right"] = np.array(int(logits.argmax()) == prompt.answer)
+        if prompt.choices:
+            choices = list(prompt.choices)
+            row["right_among_choices"] = np.array(choices[int(logits[choices].argmax())] == prompt.answer)
+    return row
+
+
+def dataset(rows: Sequence[Row], about: dict[str, Any]) -> xr.Dataset:
+    """The labelled dataset of all prompts. What was not measured is NaN; a prompt without an answer is not right."""
+    import xarray as xr  # noqa: PLC0415
+
+    if not rows:
+        raise ValueError("prompts must hold at least one prompt")
+    frequency = rows[0]["frequency"]
+    coords = {
+        "input": np.arange(len(rows)),
+        "layer": rows[0]["layer"],
+        "head": np.arange(rows[0]["entropy"].shape[-1]),
+        "plane": np.arange(1, frequency.shape[-1] + 1),
+        "tau": np.array(TAUS),
+    }
+
+    def values(name: str, dims: tuple[str, ...]) -> NDArray[Any]:
+        if name in rows[0]:
+            return np.stack([row[name] for row in rows])
+        blank = False if name.startswith("right") else np.nan
+        return np.full([len(coords[dim]) for dim in dims], blank)
+
+    described = {name: (each.axes, each.label) for name, each in measures().items()} | ABOUT_INPUTS
+    variables = {
+        name: (dims, values(name, dims), {"long_name": label})
+        for name, dims, label in ((name, ("input", *axes), label) for name, (axes, label) in described.items())
+    }
+    variables["frequency"] = (("layer", "plane"), frequency, {"long_name": "radians per token"})
+    return xr.Dataset(variables, coords=coords, attrs=about)
+
+
+def packed(scores: xr.Dataset) -> bytes:
+    """A NetCDF file of the dataset, in single precision. Of planes only the means over inputs: all would fill most of it."""
+    means = {name: scores[name].mean("input", keep_attrs=True) for name in measures("planes")}
+    single = {name: {"dtype": "float32"} for name, value in scores.data_vars.items() if value.dtype == np.float64}
+    return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=single))
+
+
+def _stacked(values: list[Tensor], axis: int) -> NDArray[Any]:
+    """One array of all layers, along a new axis; a layer with fewer planes than others has NaN in those it lacks."""
+    width = max(value.shape[-1] if value.ndim else 0 for value in values)
+    padded = [
+        torch.nn.functional.pad(value, (0, width - value.shape[-1]), value=torch.nan) if value.ndim else value
+        for value in values
+    ]
+    array: NDArray[Any] = torch.stack(padded, axis).numpy()
+    return array
+
+
+def device_of(model: Adapter | GPTJ) -> torch.device:
+    """The device that holds the parameters of a model."""
+    return next((model.model if isinstance(model, Adapter) else model).parameters()).device

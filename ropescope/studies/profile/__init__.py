@@ -1,0 +1,59 @@
+"""Profile of a language model: what every head does on a set of prompts (paper A, section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..study import Study, later, option
+
+here = later(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which model, on which prompts, and what to measure."""
+
+    model: str = option(..., "Hub id, folder of a transformers model, or GGUF file.", argument=True)
+    prompts: str = option("binding", "binding, number, letter, or a file of your own: text, or token ids in JSON.")
+    count: int = option(50, "How many prompts; a file has as many as it has.")
+    pairs: int = option(24, "Sentences of a binding prompt.")
+    lengths: str = option("equal", "Sentences of a binding prompt in tokens: equal or unequal.")
+    hops: int = option(1, "Hops of number and letter prompts.")
+    blocks: str = option("line", "What moves in a text file: line or token. Prompts are separated by empty lines.")
+    chat: bool | None = option(None, "Use the chat template.  [default: if there is one]")
+    planes: bool = option(True, "Score every RoPE plane alone, too.")
+    sensitivity: bool = option(True, "Try other temperatures, permutations and single tokens, too.")
+    tau: float = option(1e-4, "Temperature of the weighting of swaps.")
+    dtype: str = option("float32", "float32 or float64.")
+    trust_remote_code: bool = option(False, "Let the model bring its own code. Read it first.")
+    seed: int = option(0, "Seed of everything random.")
+
+
+def _folder(settings: Settings) -> Path:
+    """The default run folder: named after the model."""
+    path = Path(settings.model)
+    return Path("out") / f"profile-{path.stem if path.is_file() else path.name}"
+
+
+STUDIES = (
+    Study(
+        "profile",
+        heading="Language models",
+        help="Score every head of a language model on a set of prompts. An interrupted run can be resumed.",
+        examples=(
+            "ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2",
+            "ropescope profile weights/smollm2-135m --engine ray --address head:6379 --out out/smollm2",
+        ),
+        group="Your model",
+        settings=Settings,
+        run=here("run:run"),
+        engine=True,
+        out=_folder,
+        headline=here("tables:headline"),
+        figures=here("figures:figures"),
+        tables=here("tables:tables"),
+        dataset=here("tables:dataset"),
+        heads=here("tables:heads"),
+    ),
+)

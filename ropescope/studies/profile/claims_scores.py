@@ -1,0 +1,173 @@
+"""Claims on how heads are scored, judged on profiled models (paper A, section 4; questions of reviewers)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...runs import Run
+from ..claims import Found, NotRunError, Runs, claims_in, every, graded, many, span
+from .rows import planes_measured
+
+claim = claims_in("What a head does, and how to measure it")
+
+Stats = Mapping[str, Any]
+
+
+def with_planes(runs: Runs) -> list[Run]:
+    """Profiles in which single planes were scored; at least one."""
+    found = [run for run in runs.profiles() if planes_measured(run.results)]
+    if not found:
+        raise NotRunError("no profile with scores of single planes among the runs given")
+    return found
+
+
+def _band(stats: Stats, band: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = stats["frequency"]["bands"][band]
+    return found
+
+
+def _band_text(profiles: list[Run], band: str) -> str:
+    both = {score: [_band(run.results, band)[score]["mean"] for run in profiles] for score in ("positional", "symbolic")}
+    return f"positional {span(both['positional'])}, symbolic {span(both['symbolic'])} over {many(profiles)}"
+
+
+@claim(
+    "A-4-slow-planes",
+    "A",
+    "section 4",
+    "said without numbers",
+    "Mean over heads of each plane scored alone, slowest third; symbolic above positional, interval over layers too, in "
+    "every profile.",
+)
+def slow_planes(runs: Runs) -> Found:
+    """Slow planes are symbolic."""
+    profiles = with_planes(runs)
+    leads = [_band(run.results, "slow")["difference"]["low"] > 0 for run in profiles]
+    return Found(_band_text(profiles, "slow"), every(leads), profiles[0], "planes")
+
+
+@claim(
+    "A-4-fast-planes",
+    "A",
+    "section 4",
+    "said without numbers",
+    "As for slow planes, between the fastest eighth and the slowest third; positional above symbolic in every profile.",
+)
+def fast_planes(runs: Runs) -> Found:
+    """Middle-to-fast planes are positional."""
+    profiles = with_planes(runs)
+    leads = [_band(run.results, "middle to fast")["difference"]["high"] < 0 for run in profiles]
+    return Found(_band_text(profiles, "middle to fast"), every(leads), profiles[0], "planes")
+
+
+@claim(
+    "A-4-fastest-planes",
+    "A",
+    "section 4",
+    "said without numbers",
+    "Fastest eighth of planes; the lower of its two scores must be above that of the other planes, interval over layers too.",
+)
+def fastest_planes(runs: Runs) -> Found:
+    """The very fastest planes are high on both scores, as attention through them is uniform."""
+    profiles = with_planes(runs)
+    holds = []
+    for run in profiles:
+        lowest = min(_band(run.results, "fastest")[score]["low"] for score in ("positional", "symbolic"))
+        others = [
+            min(_band(run.results, band)[score]["mean"] for score in ("positional", "symbolic"))
+            for band in ("middle to fast", "slow")
+        ]
+        holds.append(lowest > max(others))
+    return Found(f"{_band_text(profiles, 'fastest')}; higher in {sum(holds)}", every(holds), profiles[0], "planes")
+
+
+@claim(
+    "ours-1-shares-and-scores",
+    "ours",
+    "beyond the papers",
+    "to be compared",
+    "Rank correlation over heads of symbol minus position share with symbolic minus positional score; 0.8 in every profile.",
+)
+def shares_and_scores(runs: Runs) -> Found:
+    """Shares, which need neither swaps nor a temperature, order heads as the scores do."""
+    profiles = runs.profiles()
+    ranks = [run.results["shares"]["spearman"]["r"] for run in profiles]
+    said = f"rank correlation {span(ranks)} over {many(profiles)}"
+    return Found(said, every(rank >= 0.8 for rank in ranks), profiles[0], "heads")
+
+
+ASKED = "asked by reviewers, no value given"
+WAYS = "Reproduced if heads keep their order (rank correlation 0.8) and values (0.1 on average), partly if one of the two."
+
+
+def _ways(runs: Runs, pick: Any, label: str, chart: str = "sensitivity") -> Found:
+    """How far the order of heads survives another way of taking scores: 0.8 is agreement, and values may not move by 0.1."""
+    profiles = runs.profiles()
+    found = [row for run in profiles for row in pick(run.results) if row is not None]
+    parts = [row[score] for row in found for score in ("positional", "symbolic") if row[score] is not None]
+    if not parts:
+        raise NotRunError(f"no profile was taken with {label}")
+    known = [part["spearman"] for part in parts if part["spearman"] is not None]
+    moved = [part["mean_absolute_difference"] for part in parts]
+    order, values = all(rank >= 0.8 for rank in known), all(value <= 0.1 for value in moved)
+    said = f"rank correlation {span(known)}, moved by {span(moved)} on average over {many(profiles)}"
+    return Found(said, graded(order and values, order or values), profiles[0], chart)
+
+
+@claim("ours-1-temperature", "ours", "reviewers' questions", ASKED, WAYS)
+def temperature(runs: Runs) -> Found:
+    """Scores do not depend on the temperature τ (1e-3 to 1)."""
+    return _ways(runs, lambda stats: [row for row in stats["sensitivity"]["tau"] if row["tau"] > 2e-4], "other temperatures")
+
+
+@claim(
+    "ours-1-permutations",
+    "ours",
+    "reviewers' questions",
+    ASKED,
+    WAYS,
+)
+def permuted(runs: Runs) -> Found:
+    """Random permutations of all blocks give the scores that swaps of two give."""
+    return _ways(runs, lambda stats: [stats["sensitivity"]["permutations"]], "permutations")
+
+
+@claim(
+    "ours-1-block-size",
+    "ours",
+    "reviewers' questions",
+    ASKED,
+    WAYS,
+)
+def block_size(runs: Runs) -> Found:
+    """Swaps of single tokens give the scores that swaps of sentences give."""
+    return _ways(runs, lambda stats: [stats["sensitivity"]["tokens"]], "single tokens")
+
+
+@claim(
+    "ours-1-right-answers",
+    "ours",
+    "reviewers' questions",
+    ASKED,
+    WAYS,
+)
+def right_answers(runs: Runs) -> Found:
+    """Prompts that the model answers right give the scores that all prompts give."""
+    return _ways(runs, lambda stats: [stats["right_only"]["all_and_right"]], "right answers")
+
+
+@claim(
+    "ours-1-by-input",
+    "ours",
+    "reviewers' questions",
+    ASKED,
+    "Some head leans to places by 0.2 or more on one prompt and to things on another, in every profile.",
+)
+def by_input(runs: Runs) -> Found:
+    """A head can be positional on one prompt and symbolic on another."""
+    profiles = runs.profiles()
+    both = [run.results["over_inputs"]["heads_of_both_kinds"] for run in profiles]
+    heads = [len(run.results["layer"]) * len(run.results["head"]) for run in profiles]
+    said = f"{span(both, 'd')} heads of a model, {sum(both)} of {sum(heads):,} in {many(profiles)}"
+    return Found(said, every(count > 0 for count in both), profiles[0], "heads")

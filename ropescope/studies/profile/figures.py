@@ -1,0 +1,62 @@
+"""Figures of a profile: heads, planes, depth, other ways to score, and a few heads in detail (paper A)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ...charts import Figure
+from ...runs import Run, read_profile
+from .figures_details import DETAILS, head_geometry_chart
+from .figures_heads import classical_chart, depth_chart, heads_chart, heat_map_chart, sensitivity_chart
+from .figures_planes import head_chart, norms_chart, planes_chart, planes_of_heads_chart
+from .rows import planes_measured, read_details
+
+READING = {
+    "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
+    "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
+    "heat-maps": "One tile per head, layers downwards; on the right blue leans to places and orange to things.",
+    "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
+    "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
+    "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",
+    "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
+    "norms": "Bright tiles are the planes with the largest logits of a head; heads go from positional to symbolic.",
+    "sensitivity": "Scores taken in another way (up) against the usual ones (across): on the dashed line nothing changes.",
+    "classical": "The plane of heads again; darker heads have more of a score that is known from elsewhere.",
+    "traces": "Bars are weights after a swap, black ticks before it: a positional head keeps to the ticks.",
+    "path": "A head given its planes one by one, the largest first: rings mark the first and the last step.",
+    "geometry": "Keys (circles) by position and queries (black), each head in the plane that it uses most.",
+}
+"""How to read each figure, in the order in which they stand on a page."""
+BESIDE: dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]] = {
+    "heads": (None, "half"),
+    "head": ("One head, plane by plane", "half"),
+    "heat-maps": (None, "two-thirds"),
+    "head-geometry": ("One head, its queries and keys", "third"),
+}
+"""Titles and widths of figures that stand side by side."""
+
+
+def figures(run: Run) -> dict[str, Figure]:
+    """All figures that can be drawn from what is in the run folder of a profile; nothing of what was not measured."""
+    stats = run.results
+    about = f"{stats['model']}, {stats['precision']}; {stats['prompts']}"
+    charts = {name: draw(stats, about) for name, draw in OF_HEADS.items()}
+    with_planes = planes_measured(stats)
+    if with_planes:
+        charts["planes"] = planes_chart(stats, about)
+    path = run.folder / "profile.nc"
+    if path.exists():
+        scores = read_profile(path)
+        charts["classical"] = classical_chart(scores, stats, about)
+        if (other_ways := sensitivity_chart(scores, stats, about)) is not None:
+            charts["sensitivity"] = other_ways
+        if with_planes:
+            charts |= {name: draw(scores, stats, about) for name, draw in OF_PLANES.items()}
+    if details := read_details(run):
+        charts |= {name: draw(details[name], about) for name, draw in DETAILS.items()}
+        charts["head-geometry"] = head_geometry_chart(details["geometry"], about)
+    return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}
+
+
+OF_HEADS = {"heads": heads_chart, "heat-maps": heat_map_chart, "depth": depth_chart}
+OF_PLANES = {"planes-of-heads": planes_of_heads_chart, "norms": norms_chart, "head": head_chart}

@@ -1,0 +1,223 @@
+"""Charts of a few heads in detail: attention before and after swaps, scores plane by plane, queries and keys in a plane."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from ...charts import COLOURS, PICKED, Chart, Inline, Rows, across, corners, picked, up
+from .look import DARK_TO_LIGHT, head_names, small_title, titled
+from .rows import short
+
+
+def trace_chart(rows: Rows, about: str) -> Chart:
+    """Weights of blocks before and after swaps: a line of panels per head, a panel per swap.
+
+    Rows: head (name), kind, swap (what was done, as "nothing moved" or "3 and 17 swapped"), block (number of place), weight,
+    moved (whether this place holds another block than before). Heads and swaps stand in the order in which they come. The swap
+    that comes first is the input as it is; its weights are drawn as ticks over the bars of the others.
+    """
+    heads, swaps = (list(dict.fromkeys(row[name] for row in rows)) for name in ("head", "swap"))
+    before = {(row["head"], row["block"]): row["weight"] for row in rows if row["swap"] == swaps[0]}
+    width = max(150, min(240, 960 // len(swaps)))
+    places = list(dict.fromkeys(row["block"] for row in rows))
+    apart = -(-len(places) // 8)
+    lines = []
+    for head in heads:
+        of_head = [dict(row) | {"before": before[row["head"], row["block"]]} for row in rows if row["head"] == head]
+        top = max(row["weight"] for row in of_head)
+        panels = []
+        for n, swap in enumerate(swaps):
+            x = alt.X("block:O", title="place" if head == heads[-1] else None).axis(
+                labelAngle=0, values=places[::apart], labels=head == heads[-1], ticks=False
+            )
+            sides = alt.Axis(tickCount=3, labels=not n, ticks=not n, domain=not n)
+            high = alt.Scale(domain=[0, 1.12 * top], nice=False)
+            y = alt.Y("weight:Q", title=[head, of_head[0]["kind"]] if not n else None, axis=sides, scale=high)
+            base = alt.Chart(Inline(values=[row for row in of_head if row["swap"] == swap])).encode(x=x)
+            bars = base.mark_bar().encode(
+                y=y,
+                color=alt.Color("moved:N", title=None)
+                .scale(domain=[False, True], range=["#BBBBBB", COLOURS["symbolic"]])
+                .legend(labelExpr="datum.value ? 'place holds another block' : 'place holds the same block'", orient="bottom"),
+                tooltip=[
+                    alt.Tooltip("head:N"),
+                    alt.Tooltip("swap:N"),
+                    alt.Tooltip("block:O"),
+                    alt.Tooltip("weight:Q"),
+                    alt.Tooltip("before:Q"),
+                ],
+            )
+            ticks = base.mark_tick(color="black", thickness=1.5).encode(y=alt.Y("before:Q", title=None, scale=high))
+            panel = alt.layer(bars, ticks) if n else bars
+            panels.append(panel.properties(width=width, height=90, title=small_title(swap) if head == heads[0] else ""))
+        lines.append(alt.hconcat(*panels, spacing=12, bounds="flush"))
+    return titled(
+        alt.vconcat(*lines, spacing=6),
+        (width + 10) * len(swaps) + 60,
+        "Attention to blocks when two of them change places",
+        "Bars: weight at each place; black ticks: before the swap. A positional head keeps to the ticks, a symbolic one "
+        "moves its weight with the block.",
+        about,
+    )
+
+
+def path_chart(rows: Rows, about: str) -> Chart:
+    """Where heads land in the positional-symbolic plane as they are given their planes one by one, the largest norm first.
+
+    Rows: head (name), kind, kept (number of planes kept), positional, symbolic.
+    """
+    most = max(row["kept"] for row in rows)
+    doubled = [2**n for n in range(int(most).bit_length())]
+    charts = []
+    for head in dict.fromkeys(row["head"] for row in rows):
+        path = sorted((dict(row) for row in rows if row["head"] == head), key=lambda row: int(row["kept"]))
+        base = alt.Chart(Inline(values=path))
+        line = base.mark_line(color="#999999", strokeWidth=1).encode(
+            across("positional"), up("symbolic"), order=alt.Order("kept:Q")
+        )
+        points = base.mark_circle(size=40, opacity=1).encode(
+            across("positional"),
+            up("symbolic"),
+            color=alt.Color("kept:Q", title="planes kept").scale(type="log", scheme=DARK_TO_LIGHT).legend(values=doubled),
+            tooltip=[
+                alt.Tooltip("head:N"),
+                alt.Tooltip("kind:N"),
+                alt.Tooltip("kept:Q"),
+                alt.Tooltip("positional:Q"),
+                alt.Tooltip("symbolic:Q"),
+            ],
+        )
+        ends = [row | {"said": str(row["kept"])} for row in (path[0], path[-1])]
+        named = alt.Chart(Inline(values=ends))
+        rings = named.mark_point(size=110, color="black", strokeWidth=1.5, opacity=1).encode(
+            across("positional"), up("symbolic")
+        )
+        plane = alt.layer(*corners(named=False), line, points, rings, *head_names(ends, "said"))
+        charts.append(plane.properties(width=240, height=240, title=small_title(f"{head}, {path[0]['kind']}")))
+    return titled(
+        alt.concat(*charts, columns=3),
+        300 * min(3, len(charts)),
+        "Where heads land as their planes are added one by one",
+        "Planes with the largest logit norm come first, those not yet added are left out. Shaded: corners of "
+        "pure positional, pure symbolic and uniform heads.",
+        about,
+    )
+
+
+def geometry_chart(rows: Rows, about: str) -> Chart:
+    """Queries and keys of heads in the plane each uses most, a panel per head, keys coloured by position.
+
+    Rows: head (name), kind, plane (counted from 1), what ("query" or "key"), x, y, position, block (number; None outside all
+    of them). Queries are drawn as rays as long as the longest key, since often one is many times as long as the other.
+    """
+    charts = []
+    for head in dict.fromkeys(row["head"] for row in rows):
+        of_head = [dict(row) | {"norm": float(np.hypot(row["x"], row["y"]))} for row in rows if row["head"] == head]
+        keys, queries = ([row for row in of_head if row["what"] == what] for what in ("key", "query"))
+        reach, longest = (max((row["norm"] for row in part), default=0.0) or 1.0 for part in (keys, queries))
+        rays = [row | {"x": row["x"] / longest * reach, "y": row["y"] / longest * reach, "zero": 0} for row in queries]
+        scale = alt.Scale(domain=[-1.12 * reach, 1.12 * reach], nice=False)
+        x, y = (encode(f"{name}:Q", title=None, scale=scale).axis(tickCount=5) for encode, name in ((alt.X, "x"), (alt.Y, "y")))
+        points = (
+            alt.Chart(Inline(values=keys))
+            .mark_circle(size=30, opacity=0.85)
+            .encode(
+                x=x,
+                y=y,
+                color=alt.Color("position:Q", title="position of key").scale(scheme=DARK_TO_LIGHT),
+                tooltip=[
+                    alt.Tooltip("position:Q"),
+                    alt.Tooltip("block:N"),
+                    alt.Tooltip("x:Q"),
+                    alt.Tooltip("y:Q"),
+                    alt.Tooltip("norm:Q"),
+                ],
+            )
+        )
+        drawn = alt.Chart(Inline(values=rays))
+        shafts = drawn.mark_rule(strokeWidth=2).encode(
+            x=alt.X("zero:Q", title=None, scale=scale),
+            y=alt.Y("zero:Q", title=None, scale=scale),
+            x2=alt.X2("x:Q"),
+            y2=alt.Y2("y:Q"),
+        )
+        tips = drawn.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
+        tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("what:N"), alt.Tooltip("position:Q"), alt.Tooltip("norm:Q")])
+        said = [f"plane {of_head[0]['plane']}; longest query {longest / reach:.2g} times the longest key"]
+        heading = small_title(f"{head}, {of_head[0]['kind']}", said)
+        charts.append(alt.layer(points, shafts, tips).properties(width=250, height=250, title=heading))
+    return titled(
+        alt.concat(*charts, columns=3),
+        300 * min(3, len(charts)),
+        "Queries and keys in the plane a head uses most",
+        "Circles: keys; black: queries, scaled so that the longest query is as long as the longest key.",
+        about,
+    )
+
+
+def head_geometry_chart(rows: Rows, about: str) -> Chart:
+    """Queries and keys of the chosen head in the plane it uses most, if they were recorded; rows as of `geometry_chart`."""
+    names = list(dict.fromkeys(row["head"] for row in rows))
+    values = [point for name in names for point in _scaled_points(rows, name)]
+    scale = alt.Scale(domain=[-1.1, 1.1], nice=False)
+    axis = alt.Axis(values=[-1, 0, 1])
+    x, y = alt.X("x:Q", title="share of the longest", scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis)
+    base = alt.Chart(Inline(values=values)).transform_filter(f"datum.name == {PICKED}")
+    colour = alt.Color("position:Q", title="position of key")
+    colour = colour.scale(scheme=DARK_TO_LIGHT, domain=[0, max((row["position"] for row in rows), default=1)])
+    keys = (
+        base.transform_filter("datum.what == 'key'")
+        .mark_circle(size=36, opacity=0.85)
+        .encode(
+            x=x,
+            y=y,
+            color=colour.legend(orient="bottom", gradientLength=180, gradientThickness=10, tickCount=5),
+            tooltip=[alt.Tooltip("name:N"), *(alt.Tooltip(f"{name}:Q") for name in ("plane", "position", "x", "y"))],
+        )
+    )
+    queries = base.transform_filter("datum.what == 'query'")
+    rays = queries.mark_rule(strokeWidth=2, color="black").encode(
+        x=alt.X("zero:Q", scale=scale), y=alt.Y("zero:Q", scale=scale), x2=alt.X2("x:Q"), y2=alt.Y2("y:Q")
+    )
+    tips = queries.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
+    tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("what:N"), alt.Tooltip("plane:Q")])
+    known = f"indexof({json.dumps(names)}, {PICKED}) >= 0"
+    note = (
+        alt.Chart(Inline(values=[{"x": 0, "y": 0, "said": f"kept for {', '.join(names)}"}]))
+        .transform_filter(f"!({known})")
+        .mark_text(color=COLOURS["neutral"], fontSize=13)
+        .encode(x=x, y=y, text=alt.Text("said:N"))
+    )
+    plane = {row["name"]: row["plane"] for row in values}
+    title = alt.TitleParams(
+        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {json.dumps(plane)}[{PICKED}] : {PICKED} + ': not kept'"),
+        subtitle=["Keys as a share of the longest key, queries of the longest query.", about],
+        anchor="start",
+        fontSize=15,
+        subtitleColor="#555555",
+        offset=12,
+    )
+    chart = alt.layer(keys, rays, tips, note).properties(width=290, height=290, title=title)
+    return chart.add_params(picked(names[-1] if names else ""))
+
+
+def _scaled_points(rows: Rows, name: str) -> list[dict[str, Any]]:
+    """Keys and queries of a head as shares of the longest: often queries are many times as long as keys."""
+    values: list[dict[str, Any]] = []
+    for what in ("key", "query"):
+        part = [row for row in rows if row["head"] == name and row["what"] == what]
+        reach = max((float(np.hypot(row["x"], row["y"])) for row in part), default=0.0) or 1.0
+        values += [
+            {"name": name, "what": what, "plane": row["plane"], "position": row["position"], "zero": 0}
+            | {axis: short(row[axis] / reach) for axis in ("x", "y")}
+            for row in part
+        ]
+    return values
+
+
+DETAILS = {"traces": trace_chart, "path": path_chart, "geometry": geometry_chart}
+"""Charts by the name of their rows in the details of heads."""

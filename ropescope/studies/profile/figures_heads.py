@@ -1,0 +1,243 @@
+"""Charts of all heads: in the positional-symbolic plane, layer by head, over depth, and beside classical scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import altair as alt
+import numpy as np
+import xarray as xr
+
+from ...charts import INSIDE, PICKED, TICKS, Chart, Inline, across, corners, picked, up
+from ...measures.intervals import mean_of_known
+from ...measures.purity import MARGIN
+from .look import DARK_TO_LIGHT, HEAD_TOOLTIP, SCORE_COLOURS, head_names, legend, small_title, titled
+from .rows import Stats, head_rows, short, signed
+from .statistics import SCORES, Table, by_input, paired_means
+
+CLASSICAL = {"previous_token": "weight on the previous token", "induction": "induction", "sink": "weight on the first token"}
+
+
+def heads_chart(stats: Stats, about: str) -> Chart:
+    """Every head in the positional-symbolic plane by depth; the intervals of the head under the pointer."""
+    rows = head_rows(stats)
+    pointed = alt.selection_point(on="pointerover", nearest=True, empty=False, fields=["name"])
+    base = alt.Chart(Inline(values=rows))
+    points = (
+        base.mark_circle(size=55, opacity=0.85, stroke="white", strokeWidth=0.5)
+        .encode(
+            across("positional"),
+            up("symbolic"),
+            color=alt.Color("layer:Q", title="layer").scale(scheme=DARK_TO_LIGHT).legend(gradientLength=200, tickCount=6),
+            tooltip=HEAD_TOOLTIP,
+        )
+        .add_params(pointed)
+    )
+    shown = base.transform_filter(pointed)
+    intervals = [
+        shown.mark_rule().encode(across("positional_low"), up("symbolic"), x2=alt.X2("positional_high:Q")),
+        shown.mark_rule().encode(across("positional"), up("symbolic_low"), y2=alt.Y2("symbolic_high:Q")),
+    ]
+    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, opacity=1, color="black")
+    chosen = ring.encode(across("positional"), up("symbolic")).add_params(picked())
+    by_lead = sorted(rows, key=lambda row: float(row["difference"]))
+    counted, found = stats["kinds"], stats["correlation"]
+    title = f"{len(rows)} heads between places and things"
+    reading = (
+        f"{counted['positional']} heads lean to places by {MARGIN} or more, {counted['symbolic']} to things, "
+        f"{counted['mixed']} to neither. Means over {stats['inputs']} prompts; point at a head for its 95 % intervals."
+    )
+    if found is not None:
+        r, low, high = (signed(found["pearson"][name]) for name in ("r", "low", "high"))
+        title += f": r = {r}"
+        reading += f" Interval of r, layers drawn anew: {low} to {high}."
+    names = head_names([*by_lead[:1], *by_lead[-1:]])
+    plane = alt.layer(*corners(), *intervals, chosen, points, *names).properties(width=480, height=480)
+    return titled(plane, 580, title, reading, about)
+
+
+def heat_map_chart(stats: Stats, about: str) -> Chart:
+    """Layer by head: both scores and their difference, side by side."""
+    rows, heads = head_rows(stats), len(stats["head"])
+    step = max(8, min(22, 300 // heads))
+    scores = alt.Scale(scheme="viridis", domain=[0, 1])
+    panels = {
+        "positional": ("positional", scores),
+        "symbolic": ("symbolic", scores),
+        "difference": ("symbolic minus positional", alt.Scale(scheme="blueorange", domain=[-1, 1])),
+    }
+    charts = []
+    for n, (score, (title, scale)) in enumerate(panels.items()):
+        base = alt.Chart(Inline(values=rows)).encode(
+            x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0, labelOverlap="parity")).scale(domain=stats["head"]),
+            y=alt.Y("layer:O", title="layer" if not n else None, scale=alt.Scale(domain=stats["layer"])),
+        )
+        legend = alt.Legend(orient="bottom", gradientLength=heads * step, gradientThickness=10, tickCount=5)
+        colour = alt.Color(f"{score}:Q", title=None, scale=scale, legend=legend)
+        tiles = base.mark_rect().encode(color=colour, tooltip=HEAD_TOOLTIP)
+        # Two frames, so that the chosen tile is seen among dark and among light ones.
+        shown = base.transform_filter(f"datum.name == {PICKED}")
+        frames = [shown.mark_rect(filled=False, stroke=shade, strokeWidth=wide) for shade, wide in (("#000", 5), ("#FFF", 2))]
+        chart = alt.layer(tiles, *frames).properties(width=alt.Step(step), height=alt.Step(13), title=title)
+        charts.append(chart.properties(view=alt.ViewBackground(fill="#DDDDDD")))
+    return titled(
+        alt.hconcat(*charts, spacing=24).resolve_scale(color="independent").add_params(picked()),
+        3 * heads * step + 120,
+        f"Scores of every head: {_halves_text(stats['depth'])}",
+        "Blue on the right: leans to places; orange: to things. Grey: no scores.",
+        about,
+    )
+
+
+def _halves_text(depth: Stats) -> str:
+    if depth["positional"] is None or depth["symbolic"] is None:
+        return "layer by layer"
+    halves = {score: f"{depth[score]['first']:.2f} \N{RIGHTWARDS ARROW} {depth[score]['second']:.2f}" for score in depth}
+    return f"medians from first to second half, positional {halves['positional']}, symbolic {halves['symbolic']}"
+
+
+def depth_chart(stats: Stats, about: str) -> Chart:
+    """Median and quartiles of both scores in each layer, every head behind them, and the medians of both halves."""
+    rows = [
+        {"name": row["name"], "layer": row["layer"], "score": score, "value": row[score]}
+        for row in head_rows(stats)
+        for score in SCORES
+    ]
+    layers, half = stats["layer"], len(stats["layer"]) // 2
+    ends = [layers[0] - 0.5, layers[-1] + 0.5]
+    x = alt.X("layer:Q", title="layer", scale=alt.Scale(domain=ends, nice=False), axis=alt.Axis(tickMinStep=1, grid=False))
+    y = alt.Y("value:Q", title="score", scale=alt.Scale(domain=[0, 1]))
+    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("score"))
+    base = alt.Chart(Inline(values=rows)).encode(x=x, color=colour)
+    heads = base.mark_circle(size=10, opacity=0.35).encode(
+        y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("value:Q")]
+    )
+    spread = base.mark_errorband(extent="iqr", opacity=0.18).encode(y=y)
+    medians = base.mark_line(point=alt.OverlayMarkDef(size=28)).encode(y=alt.Y("median(value):Q", title="score"))
+    halves = [
+        {"layer": first, "until": last, "score": score, "value": depth[part]}
+        for score, depth in stats["depth"].items()
+        if depth is not None
+        for part, first, last in (("first", ends[0], layers[half - 1] + 0.5), ("second", layers[-half] - 0.5, ends[1]))
+    ]
+    rules = (
+        alt.Chart(Inline(values=halves))
+        .mark_rule(strokeDash=[5, 3], strokeWidth=1.5)
+        .encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
+    )
+    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=130, strokeWidth=2.5, opacity=1)
+    return titled(
+        alt.layer(heads, spread, rules, medians, ring.encode(y=y)).add_params(picked()).properties(width=640, height=300),
+        740,
+        f"Over depth: {_halves_text(stats['depth'])}",
+        "Lines: medians over the heads of a layer; bands: middle half of them; dots: heads; dashed: medians of both halves.",
+        about,
+    )
+
+
+def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | None:
+    """Scores of every head against those taken with other temperatures, tokens, permutations, or on right answers only.
+
+    None if no other way was tried.
+    """
+    found = stats["sensitivity"]
+    usual = {score: by_input(dataset, score) for score in SCORES}
+    ways = [
+        (f"\N{GREEK SMALL LETTER TAU} = {row['tau']:g}".replace("e-0", "e-"), dataset.isel(tau=n), "by_tau", row)
+        for n, row in enumerate(found["tau"])
+        if not np.isclose(row["tau"], 1e-4)
+    ]
+    ways.append(("single tokens for blocks", dataset, "by_token", found["tokens"]))
+    ways.append(("random permutations for swaps", dataset, "permuted", found["permutations"]))
+    panels = [
+        (title, {score: paired_means(usual[score], by_input(part, f"{score}_{suffix}")) for score in SCORES}, row)
+        for title, part, suffix, row in ways
+        if any(row[score] is not None for score in SCORES)
+    ]
+    if (row := stats["right_only"]["all_and_right"]) is not None:
+        right = np.asarray(dataset["right"].values, dtype=bool)
+        tables = {score: (mean_of_known(usual[score]), mean_of_known(usual[score][right])) for score in SCORES}
+        panels.append((f"the {stats['right']} prompts answered right", tables, row))
+    if not panels:
+        return None
+    ranks = [row[score]["spearman"] for _, _, row in panels for score in SCORES if row[score] is not None]
+    known = [rank for rank in ranks if rank is not None]
+    title = "Scores taken in other ways"
+    if known:
+        title += f": rank correlation with the default from {signed(min(known))} to {signed(max(known))}"
+    return titled(
+        alt.concat(*(_against_identity(stats, *panel) for panel in panels), columns=3, spacing=24),
+        900,
+        title,
+        "Across: scores as taken by default (swaps of blocks, \N{GREEK SMALL LETTER TAU} = 1e-4, all prompts). "
+        "Up: taken otherwise. On the line: no difference. Moved: mean absolute difference over heads.",
+        about,
+    )
+
+
+def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table, Table]], agreed: Stats) -> Chart:
+    rows, said = [], []
+    for score, (usual, other) in tables.items():
+        rows += [
+            {"name": f"L{layer} H{head}", "score": score, "usual": short(usual[n, m]), "other": short(other[n, m])}
+            for n, layer in enumerate(stats["layer"])
+            for m, head in enumerate(stats["head"])
+        ]
+        if agreed[score] is not None and agreed[score]["spearman"] is not None:
+            rank, moved = agreed[score]["spearman"], agreed[score]["mean_absolute_difference"]
+            said.append(f"{score}: rank correlation {signed(rank, 3)}, moved {moved:.3f}")
+    x = alt.X("usual:Q", title="by default", scale=INSIDE, axis=TICKS)
+    y = alt.Y("other:Q", title="otherwise", scale=INSIDE, axis=TICKS)
+    shapes = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
+    points = (
+        alt.Chart(Inline(values=rows))
+        .mark_point(filled=True, size=18, opacity=0.5)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("score")),
+            shape=alt.Shape("score:N", scale=shapes, legend=legend("score")),
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("usual:Q"), alt.Tooltip("other:Q")],
+        )
+    )
+    ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
+    line = alt.Chart(ends).mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
+    return alt.layer(points, line).properties(width=220, height=220, title=small_title(title, said))
+
+
+def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
+    """Heads in the positional-symbolic plane, coloured by scores known from elsewhere."""
+    rows = head_rows(stats, **{name: mean_of_known(by_input(dataset, name)) for name in CLASSICAL})
+    charts, links = [], []
+    for name, title in CLASSICAL.items():
+        said = []
+        for score, found in stats["classical"][name].items():
+            if found is not None:
+                r, p_value = found["spearman"]["r"], found["spearman"]["p_layers"]
+                said.append(f"with {score}: rank correlation {signed(r)}, p = {p_value:.2g}")
+                links.append((abs(r), f"{title} and {score} score, rank correlation {signed(r)}"))
+        # Heads with high values are drawn last, lest the many low ones cover them.
+        known = sorted((row for row in rows if row[name] is not None), key=lambda row: float(row[name]))
+        kept = ("name", "kind", *SCORES, *(f"{score}_said" for score in SCORES), name)
+        values = [{field: row[field] for field in kept} for row in known]
+        points = (
+            alt.Chart(Inline(values=values))
+            .mark_circle(size=45, opacity=1, stroke="white", strokeWidth=0.4)
+            .encode(
+                across("positional").title("positional score"),
+                up("symbolic").title("symbolic score"),
+                color=alt.Color(f"{name}:Q", title=None)
+                .scale(scheme=alt.SchemeParams(name="purples", extent=[0.2, 1]), domainMin=0)
+                .legend(orient="bottom", gradientLength=240, gradientThickness=10, tickCount=5),
+                tooltip=[*HEAD_TOOLTIP, alt.Tooltip(f"{name}:Q", title=title)],
+            )
+        )
+        charts.append(points.properties(width=250, height=250, title=small_title(title, said or ["on no input"])))
+    return titled(
+        alt.hconcat(*charts, spacing=28).resolve_scale(color="independent"),
+        900,
+        f"Strongest link to classical head scores: {max(links)[1]}" if links else "Classical head scores",
+        "Induction: weight on the token after an earlier occurrence of the last one. Means over prompts. "
+        "p: whole layers shuffled.",
+        about,
+    )

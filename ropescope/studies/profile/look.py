@@ -1,0 +1,51 @@
+"""Colours, titles and legends that the charts of a profile share."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import altair as alt
+
+from ...charts import COLOURS, Chart, Inline, Rows, across, up
+from .statistics import SCORES
+
+KINDS = ["positional", "mixed", "symbolic"]
+KIND_COLOURS = alt.Scale(domain=KINDS, range=[COLOURS["positional"], "#999999", COLOURS["symbolic"]])
+SCORE_COLOURS = alt.Scale(domain=list(SCORES), range=[COLOURS[score] for score in SCORES])
+DARK_TO_LIGHT = alt.SchemeParams(name="viridis", extent=[0, 0.93])
+"""Even steps to the eye, also to colour-blind ones; without the yellow end, which is lost on white."""
+HEAD_TOOLTIP = [
+    alt.Tooltip("name:N", title="head"),
+    alt.Tooltip("kind:N"),
+    alt.Tooltip("positional_said:N", title="positional"),
+    alt.Tooltip("symbolic_said:N", title="symbolic"),
+]
+
+
+def titled(chart: Chart, width: float, title: str, *lines: str) -> Chart:
+    """The chart under a title that states what is seen, with lines on how to read it and where the data come from."""
+    subtitle = [part for line in lines for part in textwrap.wrap(line, int(max(width, 560) / 5.9))]
+    heading = alt.TitleParams(title, subtitle=subtitle, anchor="start", fontSize=15, subtitleColor="#555555", offset=12)
+    return chart.properties(title=heading)
+
+
+def small_title(title: str, said: list[str] | None = None) -> alt.TitleParams:
+    """The title of one panel among several."""
+    more: dict[str, Any] = {"subtitle": said} if said else {}
+    return alt.TitleParams(title, anchor="start", frame="group", fontSize=12, subtitleFontSize=10, **more)
+
+
+def legend(title: str, **more: Any) -> alt.Legend:
+    """A legend whose symbols are not as pale as the bands of the chart."""
+    return alt.Legend(title=title, symbolOpacity=1, **more)
+
+
+def head_names(rows: Rows, field: str = "name") -> list[Chart]:
+    """Names under heads in the positional-symbolic plane, with a white rim so that they can be read over others."""
+    base = alt.Chart(Inline(values=list(rows)))
+    look: dict[str, Any] = {"fontWeight": "bold", "dy": 15}
+    rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
+    return [
+        mark.encode(across("positional"), up("symbolic"), text=alt.Text(f"{field}:N")) for mark in (rim, base.mark_text(**look))
+    ]

@@ -1,0 +1,49 @@
+"""Tables, dataset and heads of a profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...runs import Run, read_profile
+from ..study import HeadChoice, Table
+from .rows import head_rows
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def headline(run: Run) -> str:
+    """How many heads attend to places, to things, and to neither."""
+    found = run.results["kinds"]
+    kinds = f"{found['positional']} lean to places, {found['symbolic']} to things, {found['mixed']} to neither"
+    return f"{run.results['model']}, {run.results['inputs']} prompts: of its heads {kinds}"
+
+
+def tables(run: Run) -> list[Table | str]:
+    """Right answers, the largest error of the check, and the number of heads of each kind."""
+    results = run.results
+    kinds = ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items() if number)
+    return [
+        f"{results['inputs']} prompts; right on {results['right']}, among the answers offered on "
+        f"{results['right_among_choices']}",
+        f"attention from M differs from the model's own by at most {results['worst_check_error']:.1e}",
+        f"heads: {kinds}",
+    ]
+
+
+def dataset(run: Run) -> xr.Dataset:
+    """Scores of every head on every prompt; of planes the means over prompts."""
+    path = run.folder / "profile.nc"
+    if not path.exists():
+        raise ValueError(f"{run.folder} holds no profile.nc, so only statistics of heads are left: profile again")
+    return read_profile(path)
+
+
+def heads(run: Run) -> HeadChoice:
+    """Heads with their scores; first the one that leans most to things."""
+    rows = head_rows(run.results)
+    first = max(rows, key=lambda row: float(row["difference"]), default=None)
+    described = {
+        row["name"]: f"positional {row['positional']:.3f}, symbolic {row['symbolic']:.3f}: {row['kind']}" for row in rows
+    }
+    return HeadChoice(run.results["layer"], run.results["head"], first["name"] if first else "", described)
