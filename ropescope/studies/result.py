@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +41,6 @@ class Result:
     study: Study
     run: Run
     sources: Sequence[Run] = ()
-    _temporary: Any = field(default=None, repr=False)
-    """Keeps a temporary folder from being removed."""
 
     @property
     def folder(self) -> Path:

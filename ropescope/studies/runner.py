@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -45,12 +47,19 @@ def run_in_folder(
     patience: float = 0.0,
 ) -> Result:
     """The result of `compute`, written to its run folder with figures and summary as a run of the study."""
-    temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="ropescope-")
-    folder = out if out is not None else Path(temporary.name) / study.name  # type: ignore[union-attr]
-    with _left_as_found(folder), locked(folder, patience):
-        outcome = compute(Work(folder, engine, progress, console.tell))
-        run = _write(study, folder, outcome, pictures=out is not None)
-    return Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [], temporary)
+    with ExitStack() as on_failure:
+        temporary = None if out is not None else Path(tempfile.mkdtemp(prefix="ropescope-"))
+        if temporary is not None:
+            on_failure.callback(shutil.rmtree, temporary, ignore_errors=True)
+        folder = out or Path(temporary or "", study.name)
+        with _left_as_found(folder), locked(folder, patience):
+            outcome = compute(Work(folder, engine, progress, console.tell))
+            run = _write(study, folder, outcome, pictures=out is not None)
+        result = Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [])
+        on_failure.pop_all()
+    if temporary is not None:  # it lasts as long as the result
+        weakref.finalize(result, shutil.rmtree, temporary, ignore_errors=True)
+    return result
 
 
 @contextmanager
