@@ -50,7 +50,7 @@ def draw_all(page):
     page.evaluate("for (const part of document.querySelectorAll('.run > details')) part.open = true")
     for figure in page.locator(".figures figure").all():
         figure.evaluate("part => part.scrollIntoView({ behavior: 'instant' })")
-        figure.locator(".plot.drawn svg").wait_for()
+        figure.locator(".plot.drawn:not(.stale) svg").wait_for()
     page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
 
 

@@ -53,6 +53,7 @@ async function drawNow(figure) {
   const most = figure.classList.contains("full") ? 1.25 : 1;
   svg.style.width = `max(${Math.round(0.62 * width)}px, min(100%, ${Math.round(most * width)}px))`;
   plot.classList.add("drawn");
+  plot.classList.remove("stale");
   figure.view = view;
   views.set(figure, { view, names: new Set((spec.params ?? []).map((param) => param.name)) });
   if (views.size === 1) performance.mark("ropescope:first-chart");
@@ -83,10 +84,11 @@ export async function follow(figure) {
   await shown.view.runAsync();
 }
 
-/* Draw all charts again, those in view at once. */
+/* Draw all charts again, those in view at once. Until then the old pictures stay on the page, marked as stale. */
 export function redraw() {
   for (const [figure, { view }] of views) {
     view.finalize();
+    figure.querySelector(".plot").classList.add("stale");
     drawing.delete(figure);
     watcher.unobserve(figure);
     watcher.observe(figure);
