@@ -1,7 +1,12 @@
-"""Draws the pictures of docs/guide.md from the tables in it: `make reference`."""
+"""Draws the pictures of the documentation: `make reference`.
+
+Those of docs/guide.md come from the tables in it. Others are figures of recorded runs: a page shows the figure FIGURE of
+results/RUN by linking to pictures/RUN--FIGURE.png.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +141,20 @@ def _pure(kind: str, ratio: int) -> tuple[float, float]:
 PICTURES: dict[str, Callable[[], Chart]] = {"guide-heads.png": heads_chart, "guide-plane.png": plane_chart}
 
 
+LINK = re.compile(r"\(pictures/(([\w.-]+?)--([\w.-]+)\.png)\)")
+
+
+def of_runs() -> dict[str, tuple[str, str]]:
+    """Pictures that pages link to: file name to run and figure."""
+    texts = [page.read_text() for page in DOCS.glob("*.md")]
+    return {found[1]: (found[2], found[3]) for text in texts for found in LINK.finditer(text)}
+
+
 if __name__ == "__main__":
     for picture, chart in PICTURES.items():
         chart().save(DOCS / picture, scale_factor=1.3)
+    for picture, (run, figure) in of_runs().items():
+        path = DOCS / "pictures" / picture
+        if not path.exists():  # drawing takes a while, and recorded runs do not change: remove a picture to draw it anew
+            path.parent.mkdir(exist_ok=True)
+            rs.open_run(DOCS.parent / "results" / run).plot(figure).save(path, scale_factor=1)
