@@ -61,40 +61,6 @@ def _folder(out: Path) -> Path:
     return out
 
 
-@app.command(epilog="Example:  ropescope demo --out out/demo")
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page, the picture, the table and summary.json.")] = Path("out/demo"),
-    inputs: Annotated[int, typer.Option(help="How many inputs to average over.")] = 256,
-    tau: Annotated[float, typer.Option(help="Temperature of the weighting of swaps.")] = 1e-4,
-    seed: Seed = 0,
-) -> None:
-    """Score hand-made heads, an untrained GPT-J and two trained ones, and draw them in the positional-symbolic plane."""
-    import json
-
-    import altair as alt
-
-    from . import charts, runs
-    from .experiments.demo import demo as experiment
-
-    folder = _folder(out)
-    rows = [asdict(row) for row in _progress(experiment(inputs, tau, seed), 39, "heads")]
-    runs.write_whole(folder / "heads.json", json.dumps(rows, indent=1) + "\n")
-    chart = alt.hconcat(charts.plane_chart(rows, "hand-made"), charts.share_chart(rows))
-    about = f"means over {inputs} inputs of 17 tokens with 95 % bootstrap intervals; tau {tau:g}, seed {seed}"
-    chart = chart.resolve_scale(color="independent", shape="independent").properties(
-        title=alt.TitleParams("ropescope demo: hand-made heads, and GPT-J untrained and trained on two tasks", subtitle=about)
-    )
-    files = ["heads.json", *charts.write_chart(chart, folder, "index")]
-    config = {"inputs": inputs, "tau": tau, "seed": seed}
-    shown = ["positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy"]
-    runs.write_summary(folder, "demo", config, {row["head"]: {key: row[key] for key in shown} for row in rows}, files)
-    _table(
-        ["head", *(key.replace("_", " ") for key in shown)],
-        [[f"{row['head']} ({row['group']})", *(f"{row[key]:.3f}" for key in shown)] for row in rows],
-    )
-    typer.echo(f"look at {folder / 'index.html'} or {folder / 'index.png'}")
-
-
 @app.command(
     epilog="Example:  ropescope train number --seed 0 --out out/number-0\n\n"
     "Example:  ropescope train number --seeds 0,1,2 --engine ray --address auto --out out/seeds"
@@ -435,37 +401,6 @@ def _control_report(results: dict[str, Any]) -> None:
     typer.echo("heads: " + ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items()))
     lines = [[change, *(cell(entry, name) for name in names)] for change, entry in changes.items()]
     _table(["changed [random: least, most]", *names], lines)
-
-
-@app.command(epilog="Example:  ropescope conformance --out out/conformance")
-def conformance(
-    families: Annotated[
-        list[str] | None, typer.Argument(help="Model types of transformers.  [default: all rotary ones]")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for families.json and summary.json.")] = Path("out/conformance"),
-    seed: Seed = 0,
-) -> None:
-    """Which decoder families of the installed transformers can be opened, checked on a tiny random model of each."""
-    import json
-
-    from . import runs
-    from .experiments.conformance import check_family, counts
-    from .experiments.families import rotary_families
-
-    known = rotary_families()
-    names = families or known
-    if strange := sorted(set(names) - set(known)):
-        raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
-    folder = _folder(out)
-    rows = list(_progress((check_family(name, seed) for name in names), len(names), "families"))
-    runs.write_whole(folder / "families.json", json.dumps(rows, indent=1) + "\n")
-    runs.write_summary(folder, "conformance", {"families": len(names), "seed": seed}, counts(rows), ["families.json"])
-    shown = ("family", "verdict", "layers", "rotation", "logit_error", "weight_error", "reason")
-    _table(
-        [key.replace("_", " ") for key in shown],
-        [[str(row[key] if row[key] is not None else "") for key in shown] for row in rows],
-    )
-    typer.echo(", ".join(f"{number} {verdict}" for verdict, number in counts(rows)["verdicts"].items()))
 
 
 @app.command(epilog="Example:  ropescope llm --model openai/gpt-5.4 --samples 20 --out out/gpt-5.4 --yes")

@@ -10,8 +10,8 @@ import transformers
 from torch import nn
 
 import ropescope as rs
-from ropescope.experiments.families import rope_variants, tiny
 from ropescope.models.adapter import TRIAL_TOKENS, read_layers
+from ropescope.studies.conformance.families import rope_variants, tiny
 
 TOKENS = 12
 BLOCKS = [(1, 3), (3, 6), (7, 9)]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ropescope.experiments import conformance
-from ropescope.experiments.conformance import LIMIT, check_family
-from ropescope.experiments.families import VOCABULARY, rope_variants, rotary_families, tiny, unbuildable
 from ropescope.models.adapter import ROUNDED
+from ropescope.studies.conformance import run as conformance
+from ropescope.studies.conformance.families import VOCABULARY, rope_variants, rotary_families, tiny, unbuildable
+from ropescope.studies.conformance.run import LIMIT, check_family
 
 pytestmark = pytest.mark.slow
 

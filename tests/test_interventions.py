@@ -7,11 +7,11 @@ import torch
 import transformers
 
 import ropescope as rs
-from ropescope.experiments.families import rope_variants, tiny
 from ropescope.models.adapter import hooks, interventions, read_layers
 from ropescope.models.adapter.edits import Changes
 from ropescope.models.adapter.planes import chosen_planes, heads_of, select_planes
 from ropescope.models.gptj_steps import run
+from ropescope.studies.conformance.families import rope_variants, tiny
 
 FAMILIES = ["llama", "cohere", "stablelm", "deepseek_v3", "gptj", "falcon", "gemma2", "gpt_oss", "hunyuan_v1_dense"]
 TOKENS = 12

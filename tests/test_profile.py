@@ -14,9 +14,9 @@ from test_cli import check_summary, run
 
 import ropescope as rs
 from ropescope import cli, runs
-from ropescope.experiments.families import tiny
 from ropescope.measures.view import LAST_QUERIES
 from ropescope.models.bundled import bundled_folder
+from ropescope.studies.conformance.families import tiny
 from ropescope.studies.head_scores import Scoring, dataset, measure, packed
 from ropescope.studies.profile.head_details import examples, head_details
 from ropescope.studies.profile.run import cached_rows

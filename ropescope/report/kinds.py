@@ -13,7 +13,7 @@ from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from ..studies.study import HeadChoice, Study
-from . import control, dynamics, llm, upkeep
+from . import control, dynamics, llm
 
 
 @dataclass(frozen=True)
@@ -93,20 +93,6 @@ def _control(run: Run) -> str:
     return f"{control.said(run.config)}: {len(run.results['changes']) - 1} changes"
 
 
-def _conformance(run: Run) -> str:
-    return ", ".join(f"{number} {verdict}" for verdict, number in run.results["verdicts"].items())
-
-
-def _soak(run: Run) -> str:
-    found = run.results["all"]
-    wrong = ", ".join(f"{found[key]} {key.replace('_', ' ')}" for key in ("lost", "corrupt", "different", "left_over"))
-    return f"killed {found['points']} times at random moments and resumed: of {found['files']} files {wrong}"
-
-
-def _fuzz(run: Run) -> str:
-    return f"{run.results['all']['examples']:,} damaged files: {run.results['all']['refused']:,} refused in one sentence"
-
-
 def _llm(run: Run) -> str:
     found = run.results.get("screening")
     if not found:
@@ -126,8 +112,5 @@ KINDS = {
     "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
     "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),
-    "conformance": Kind("Checks and costs", _conformance, upkeep.of_conformance),
-    "soak": Kind("Checks and costs", _soak, lambda _: {}),
-    "fuzz": Kind("Checks and costs", _fuzz, lambda _: {}),
 }
 """Commands, in the order in which their runs stand on a page."""

@@ -20,7 +20,10 @@ FOLDERS = (
     "length",
     "theory",
     "canonical",
+    "demo",
+    "conformance",
     "bench",
+    "checks",
     "reproduce",
 )
 """Folders of studies, in the order in which their runs appear on a page."""

@@ -201,7 +201,7 @@ def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.M
     """A model of the family, in evaluation mode, all of its parameters random.
 
     >>> import torch
-    >>> from ropescope.experiments.families import VOCABULARY, tiny
+    >>> from ropescope.studies.conformance.families import VOCABULARY, tiny
     >>> logits = tiny("gemma2")(input_ids=torch.randint(VOCABULARY, (2, 16)), use_cache=False).logits
     >>> logits.shape == (2, 16, VOCABULARY)
     True

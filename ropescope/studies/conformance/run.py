@@ -1,15 +1,19 @@
-"""Every rotary family of `transformers` before the door: opened and verified, or refused with the reason."""
+"""Every rotary family of `transformers`: verified, or refused with the reason."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..models.adapter import ROUNDED, Adapter, LayerRead, RefusedError
-from .families import tiny
+from ...console import first_line
+from ...models.adapter import ROUNDED, Adapter, LayerRead, RefusedError
+from ..study import Outcome, Work
+from . import Settings
+from .families import rotary_families, tiny
 
 TOKENS = 24
 LIMIT = 1e-9
@@ -18,11 +22,22 @@ LIMIT = 1e-9
 Row = dict[str, Any]
 
 
+def run(settings: Settings, work: Work) -> Outcome:
+    """A row for each family, and how many have each verdict."""
+    known = rotary_families()
+    names = list(settings.families) or known
+    if strange := sorted(set(names) - set(known)):
+        raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
+    rows = list(work.progress((check_family(name, settings.seed) for name in names), len(names), "families"))
+    data = {"families.json": json.dumps(rows, indent=1) + "\n"}
+    return Outcome({"families": len(names), "seed": settings.seed}, counts(rows), data)
+
+
 def check_family(family: str, seed: int = 0) -> Row:
-    """A tiny random model of the family, in double precision, before the door.
+    """The verdict on a family, from a tiny random model in double precision.
 
     verdict       verified, refused, or not built: what stops `transformers` itself from running it
-    logit_error   of logits after really moving tokens, against those that `M` foretells, relative to their size from 1 up
+    logit_error   of logits after really moving tokens, against those that `M` predicts, relative to their size from 1 up
     weight_error  of attention weights from the diagonal of `M`, against the model's own
     single        whether some layer computes logits in single precision whatever the model's own
     """
@@ -31,7 +46,7 @@ def check_family(family: str, seed: int = 0) -> Row:
     try:
         model = tiny(family, seed)
     except Exception as error:  # whatever keeps a family from being built is its verdict
-        return row | {"verdict": "not built", "reason": _said(error)}
+        return row | {"verdict": "not built", "reason": _reason(error)}
     errors: list[float] = []
     kinds: set[str] = set()
     rotations: set[str] = set()
@@ -45,19 +60,19 @@ def check_family(family: str, seed: int = 0) -> Row:
             kinds.add("grouped queries")
 
     try:
-        door = Adapter(model)
+        adapter = Adapter(model)
         ids = torch.randint(4, 60, (1, TOKENS), generator=torch.Generator().manual_seed(seed))
-        door.read(ids, on_layer)
+        adapter.read(ids, on_layer)
     except RefusedError as error:
         return row | {"verdict": "refused", "reason": str(error).removeprefix(f"{family}: ")}
     except Exception as error:
-        return row | {"verdict": "not built", "reason": _said(error)}
-    single = max(door.errors) > LIMIT
-    assert max(door.errors) <= (ROUNDED if single else LIMIT)  # the door's own limits, said once more where they are reported
+        return row | {"verdict": "not built", "reason": _reason(error)}
+    single = max(adapter.errors) > LIMIT
+    assert max(adapter.errors) <= (ROUNDED if single else LIMIT)  # the adapter's own limits, stated where they are reported
     return row | {
-        "layers": len(door.layers),
+        "layers": len(adapter.layers),
         "rotation": ", ".join(sorted(rotations)),
-        "logit_error": float(f"{max(door.errors):.1e}"),
+        "logit_error": float(f"{max(adapter.errors):.1e}"),
         "weight_error": float(f"{max(errors):.1e}"),
         "single": single,
         "kinds": sorted(kinds),
@@ -95,6 +110,5 @@ def counts(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _said(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"[:160]

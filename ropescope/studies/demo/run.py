@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..logits import counterfactual_logits, layer_logits
-from ..measures.intervals import mean_interval
-from ..measures.scores import swap_scores
-from ..measures.shares import entropy, exclusion, variance_shares
-from ..models.bundled import bundled
-from ..models.gptj import GPTJ, GPTJConfig
-from ..rope import Rope
-from ..tasks import LetterTask, MultihopTask, NumberTask
+from ...logits import counterfactual_logits, layer_logits
+from ...measures.intervals import mean_interval
+from ...measures.scores import swap_scores
+from ...measures.shares import entropy, exclusion, variance_shares
+from ...models.bundled import bundled
+from ...models.gptj import GPTJ, GPTJConfig
+from ...rope import Rope
+from ...tasks import LetterTask, MultihopTask, NumberTask
+from ..study import Outcome, Work
+from . import Settings
+from .tables import SHOWN
 
 TOKENS, ALPHABET, SHARPNESS = 17, 8, 12.0
 
@@ -39,6 +43,14 @@ class HeadRow:
     binding_share: float
     entropy: float
     exclusion_slack: float
+
+
+def run(settings: Settings, work: Work) -> Outcome:
+    """Measures of every head."""
+    scored = demo(settings.inputs, settings.tau, settings.seed)
+    rows = [asdict(row) for row in work.progress(scored, 39, "heads")]
+    results = {row["head"]: {key: row[key] for key in SHOWN} for row in rows}
+    return Outcome(asdict(settings), results, {"heads.json": json.dumps(rows, indent=1) + "\n"})
 
 
 def demo(inputs: int, tau: float, seed: int) -> Iterator[HeadRow]:

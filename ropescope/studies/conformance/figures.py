@@ -6,18 +6,18 @@ from typing import Any
 
 import altair as alt
 
-from ..charts import COLOURS, Chart, Figure, Inline, Rows
-from ..runs import Run
+from ...charts import COLOURS, Chart, Figure, Inline, Rows
+from ...runs import Run
 
 VERDICTS = {"verified": COLOURS["binding"], "refused": COLOURS["symbolic"], "not built": COLOURS["neutral"]}
 
 
-def of_conformance(run: Run) -> dict[str, Figure]:
-    """The figure of a run folder of `ropescope conformance`."""
+def figures(run: Run) -> dict[str, Figure]:
+    """The figure of a run."""
     rows = run.read("families.json")
     if not rows:
         return {}
-    reading = "A mark for each family: how far logits rebuilt from what was opened are from the model's own; left is better."
+    reading = "A mark for each family: the error of logits computed from `M`, against the model's own; left is better."
     return {"families": Figure(families_chart(rows, run.results), reading)}
 
 

@@ -1,0 +1,28 @@
+"""Run types that tests record and no command makes: kills at random moments, and damaged files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..study import Study
+
+if TYPE_CHECKING:
+    from ...runs import Run
+
+
+def soak_headline(run: Run) -> str:
+    """What kills did to run folders."""
+    found = run.results["all"]
+    wrong = ", ".join(f"{found[key]} {key.replace('_', ' ')}" for key in ("lost", "corrupt", "different", "left_over"))
+    return f"killed {found['points']} times at random moments and resumed: of {found['files']} files {wrong}"
+
+
+def fuzz_headline(run: Run) -> str:
+    """How damaged files were met."""
+    return f"{run.results['all']['examples']:,} damaged files: {run.results['all']['refused']:,} refused in one sentence"
+
+
+STUDIES = (
+    Study("soak", heading="Checks and costs", headline=soak_headline),
+    Study("fuzz", heading="Checks and costs", headline=fuzz_headline),
+)
