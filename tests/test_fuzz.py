@@ -402,7 +402,7 @@ def copied(model: Path, to: Path) -> Path:
 
 
 def taken(root: Path) -> Path:
-    """A folder that holds something else: a profile is refused it when model and prompts have been read, before it is computed."""
+    """A folder that holds something else, which a profile refuses once it has read model and prompts."""
     folder = root / "out" / "taken"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "mine.txt").write_text("mine")
