@@ -200,7 +200,7 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-OLD = ("control", "chat", "models", "multihop")
+OLD = ("control", "chat", "multihop")
 
 
 def all_cases() -> list[Case]:

@@ -1,8 +1,8 @@
-"""The claim on families of models, until their study has a folder."""
+"""The claim on families of models."""
 
 from __future__ import annotations
 
-from ...studies.claims import Found, Runs, claims_in, graded
+from ..claims import Found, Runs, claims_in, graded
 
 claim = claims_in("Real language models")
 
@@ -12,7 +12,7 @@ claim = claims_in("Real language models")
     "ours",
     "correctness",
     "every family",
-    "Tiny random models of all rotary families: those opened must predict logits after tokens really moved, 1e-12 in "
+    "Tiny random models of all rotary families: those that are opened must predict logits after tokens really moved, 1e-12 in "
     "double precision.",
 )
 def refused(runs: Runs) -> Found:
