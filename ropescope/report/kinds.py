@@ -13,7 +13,7 @@ from ..charts import Figure
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..runs import Run, read_trajectory
 from ..studies.study import HeadChoice, Study
-from . import control, dynamics, llm
+from . import dynamics, llm
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,6 @@ def _dynamics(run: Run) -> str:
     return f"{said}: {_held(run)}" if claims_of(run) else said
 
 
-def _control(run: Run) -> str:
-    return f"{control.said(run.config)}: {len(run.results['changes']) - 1} changes"
-
-
 def _llm(run: Run) -> str:
     found = run.results.get("screening")
     if not found:
@@ -110,7 +106,6 @@ KINDS = {
     "watch": Kind("Training", _watched, dynamics.of_run),
     "sweep": Kind("Training", _watched, dynamics.of_run),
     "dynamics": Kind("Training", _dynamics, dynamics.of_dynamics),
-    "control": Kind("Planes and heads changed", _control, control.of_run),
     "llm": Kind("Chat models", _llm, llm.of_run),
 }
 """Commands, in the order in which their runs stand on a page."""

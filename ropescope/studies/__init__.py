@@ -20,6 +20,7 @@ FOLDERS = (
     "length",
     "theory",
     "canonical",
+    "control",
     "demo",
     "conformance",
     "bench",

@@ -112,13 +112,6 @@ class Runs:
 
         return sorted(self.of("profile"), key=missing)
 
-    def controlled(self, model: str) -> Run:
-        """The first run of `ropescope control` on a model: "number", "letter", or "" for any language model."""
-        for run in self.of("control"):
-            if (model in run.config["model"]) if model else ("perplexity" in run.results["changes"]["nothing"]["measures"]):
-                return run
-        raise NotRunError(f"no run of `ropescope control` on {f'the {model} model' if model else 'a language model'}")
-
     @cached_property
     def _trained(self) -> list[Trained]:
         found = []
@@ -200,7 +193,7 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-OLD = ("control", "chat", "multihop")
+OLD = ("chat", "multihop")
 
 
 def all_cases() -> list[Case]:

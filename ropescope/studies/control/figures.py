@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from ..charts import COLOURS, Chart, Figure, Inline, write_chart
-from ..runs import Run
+from ...charts import COLOURS, Chart, Figure, Inline
+from ...runs import Run
+from .tables import describe
 
 GROUPS = {
     "dropped": ("planes dropped", COLOURS["positional"]),
@@ -23,23 +23,9 @@ SHOWN = ("fast third dropped", "slow third dropped", "fast third stopped", "slow
 """Changes whose scores are drawn, where there are so many."""
 
 
-def write_figures(changes: Mapping[str, Any], about: str, folder: Path) -> list[str]:
-    """`changes` as `experiments.control.summary` has them; returns the names of the files."""
-    files = write_chart(effects_figure(changes, about), folder, "effects")
-    return files + write_chart(scores_figure(changes, about), folder, "scores")
-
-
-def said(config: Mapping[str, Any]) -> str:
-    """What model and inputs a run was on."""
-    if "inputs" in config:
-        return f"{config['model']}, {config['inputs']:,} test sequences"
-    pairs = " and ".join(map(str, config["pairs"]))
-    return f"{config['model']}, {config['prompts']} binding prompts each of {pairs} pairs, a text of {config['tokens']} tokens"
-
-
-def of_run(run: Run) -> dict[str, Figure]:
-    """The figures of a run folder of `ropescope control`."""
-    changes, about = run.results["changes"], said(run.config)
+def figures(run: Run) -> dict[str, Figure]:
+    """The figures of a run, by name."""
+    changes, about = run.results["changes"], describe(run.config)
     return {
         "effects": Figure(
             effects_figure(changes, about),

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...runs import Run
-from ...studies.claims import Found, Runs, claims_in, every, graded, span
+from ..claims import Found, NotRunError, Runs, claims_in, every, graded, span
 
 claim = claims_in("Canonical tasks and frequency control")
+
+
+def _controlled(runs: Runs, task: str | None = None) -> Run:
+    """The first run on the model of a task; without a task, on a language model."""
+    for run in runs.of("control"):
+        if (task in run.config["model"]) if task else ("perplexity" in run.results["changes"]["nothing"]["measures"]):
+            return run
+    raise NotRunError(f"no run of `ropescope control` on {f'the {task} model' if task else 'a language model'}")
 
 
 def _accuracy(run: Run, change: str) -> float:
@@ -30,7 +38,7 @@ def _random(run: Run, change: str) -> Mapping[str, float]:
 )
 def knob_fast(runs: Runs) -> Found:
     """Frequency as a knob: without fast planes a trained model loses the positional task."""
-    number, letter = runs.controlled("number"), runs.controlled("letter")
+    number, letter = _controlled(runs, "number"), _controlled(runs, "letter")
     change = "fast third dropped"
     ours, others, kept = _accuracy(number, change), _random(number, change), _accuracy(letter, change)
     falls = ours <= others["least"] - 0.2
@@ -49,7 +57,7 @@ def knob_fast(runs: Runs) -> Found:
 )
 def knob_slow(runs: Runs) -> Found:
     """Without slow planes a trained model loses the symbolic task."""
-    run = runs.controlled("letter")
+    run = _controlled(runs, "letter")
     ours, others = _accuracy(run, "slow third dropped"), _random(run, "slow third dropped")
     slow, fast = _accuracy(run, "only slowest 25% kept"), _accuracy(run, "only fastest 25% kept")
     said = f"without the slow third {ours:.2f}; slowest quarter alone {slow:.2f}, fastest quarter alone {fast:.2f}"
@@ -68,8 +76,8 @@ def knob_slow(runs: Runs) -> Found:
 def p_rope(runs: Runs) -> Found:
     """p-RoPE: the slowest planes need not turn."""
     change = "slowest 50% stopped"
-    tasks = {task: _accuracy(runs.controlled(task), change) for task in ("number", "letter")}
-    run = runs.controlled("")
+    tasks = {task: _accuracy(_controlled(runs, task), change) for task in ("number", "letter")}
+    run = _controlled(runs)
     before, after = (run.results["changes"][name]["measures"]["perplexity"] for name in ("nothing", change))
     said = "".join(f"{task} {value:.3f}, " for task, value in tasks.items())
     said += f"{run.config['model']}: perplexity {before:.1f} to {after:.1f}"
@@ -87,7 +95,7 @@ def p_rope(runs: Runs) -> Found:
 )
 def knob_real(runs: Runs) -> Found:
     """The knob works on real models too: fast planes carry places, slow ones things."""
-    run = runs.controlled("")
+    run = _controlled(runs)
     changes, measure = run.results["changes"], "8 pairs: log probability"
 
     def binds(change: str) -> float:
@@ -114,7 +122,7 @@ def knob_real(runs: Runs) -> Found:
 )
 def heads_follow(runs: Runs) -> Found:
     """Heads follow their planes: the same weights turn symbolic without fast planes."""
-    run = runs.controlled("number")
+    run = _controlled(runs, "number")
     before, after = (run.results["changes"][name] for name in ("nothing", "fast third dropped"))
     heads = [n for n, value in enumerate(before["positional"]) if value is not None and value >= 0.9]
     now = [after["symbolic"][n] for n in heads]
