@@ -1,6 +1,7 @@
-"""Writes the tables of the documentation from recorded runs: `make reference`.
+"""Writes the tables and facts of the documentation from recorded runs: `make reference`.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`. Its header is written by hand, its rows here.
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; its header is written by hand, its rows here. A fact
+stands between `<!-- fact: NAME -->` and `<!-- end of fact -->`: a few words in a sentence, or a whole part of a page.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
-from ropescope.studies.claims import judge  # noqa: E402
+from ropescope.studies.claims import Claim, judge  # noqa: E402
 from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
 
 
@@ -370,17 +372,44 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "fine-tuned": fine_tuned_rows,
     "steps": step_rows,
 }
+
+
+# Facts
+
+
+@cache
+def claims() -> list[Claim]:
+    return scoreboard([ROOT / "results"])
+
+
+def claim_counts() -> str:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in counted(claims()).items() if count)
+    return f"{len(claims())} claims: {counts}"
+
+
+def family_counts() -> str:
+    families = json.loads((ROOT / "results/conformance/families.json").read_text())
+    return f"{sum(row['verdict'] == 'verified' for row in families)} of {len(families)}"
+
+
+FACTS: dict[str, Callable[[], str]] = {
+    "claim-counts": claim_counts,
+    "claims": lambda: f"\n{markdown(claims())}",
+    "family-counts": family_counts,
+}
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n\n?(?:\|.*\n){2})((?:\|.*\n)*)(?=\n?<!-- end of table -->)")
+FACT = re.compile(r"(<!-- fact: ([\w-]+) -->).*?(<!-- end of fact -->)", re.S)
 
 
 def written(text: str) -> str:
-    """A page with the rows of its tables made anew."""
-    return TABLE.sub(lambda found: found[1] + "".join(f"{row}\n" for row in TABLES[found[2]]()), text)
+    """A page with its tables and facts as the recorded runs have them."""
+    text = TABLE.sub(lambda found: found[1] + "".join(f"{row}\n" for row in TABLES[found[2]]()), text)
+    return FACT.sub(lambda found: f"{found[1]}{FACTS[found[2]]()}{found[3]}", text)
 
 
 def pages() -> list[Path]:
-    """Every page of the documentation."""
-    return sorted((ROOT / "docs").glob("*.md"))
+    """Every page of the documentation, the README first."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Everything the shell does, in Python and in the same words."""
+"""Everything the shell does, in Python: the same names and the same settings."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ def run(
     progress: bool = True,
     **settings: Any,
 ) -> Result:
-    """The result of a study, which the shell runs by the same name: `ropescope STUDY`.
+    """The result of a study. The shell command of the same name does the same: `ropescope STUDY`.
 
-    study     its name: see `ropescope.studies.studies()`
-    preset    a named set of settings, where the study has some
-    out       the run folder; without it files go to a temporary folder, which lasts as long as the result
-    engine    here or ray, where the study can run on a cluster
-    address   of the Ray cluster
+    study     name of the study; `ropescope --help` lists them
+    preset    a named set of settings, for studies that have presets
+    out       run folder; without it, files go to a temporary folder that is removed together with the result
+    engine    "here", or "ray" for studies that can run on a Ray cluster
+    address   address of the Ray cluster; without it a cluster is started on this machine
     progress  show progress bars on a terminal
-    settings  the study's own; each has a default unless its help says otherwise
+    settings  settings of the study, named as the options of the command; `ropescope STUDY --help` lists them
 
-    Raises ValueError in one sentence if a setting is not allowed or the folder holds something else.
+    Raises ValueError if there is no such study, a setting is not allowed, or the folder holds a different run.
 
     >>> import ropescope as rs
     >>> result = rs.run("theory", inputs=100, longest=200, draws=20)
-    >>> result.summary["command"]
-    'theory'
+    >>> result.summary["command"], list(result.figures())
+    ('theory', ['gaps', 'planes'])
+    >>> rs.run("theory", colour="red")
+    Traceback (most recent call last):
+    ValueError: theory has no setting 'colour': it has ...
     """
     chosen = study_named(study)
     where = Engine(engine, address, worker_lost)
@@ -49,7 +52,7 @@ def run(
 
 
 def run_with_page(study: Study, settings: Settings, out: Path | None, engine: Engine, progress: bool = True) -> Result:
-    """Run a study; where it has a page, write that too."""
+    """The result of a study with checked settings. If the study has a page of its own, it is written as well."""
     result = run_study(study, settings, out, engine, console.progress if progress else console.silent)
     if study.page is not None and out is not None and (folders := study.page(result.run)):
         pages.write_page(folders, out / "index.html")
@@ -57,7 +60,18 @@ def run_with_page(study: Study, settings: Settings, out: Path | None, engine: En
 
 
 def preview(study: str, *, preset: str | None = None, out: str | Path | None = None, **settings: Any) -> Tables:
-    """What a study would do with these settings, without doing it, where the study can tell."""
+    """A table of what a study would do with these settings. Nothing is run.
+
+    Arguments are those of `run`. Only some studies have a preview, such as `reproduce`, which lists its steps.
+
+    Raises ValueError if the study has no preview or a setting is not allowed.
+
+    >>> import ropescope as rs
+    >>> steps = rs.preview("reproduce", preset="quick", only="theory", out="out/quick")
+    >>> print(steps)
+    step ...
+    theory ...
+    """
     chosen = study_named(study)
     if chosen.preview is None:
         raise ValueError(f"{study} has no preview")
@@ -66,21 +80,52 @@ def preview(study: str, *, preset: str | None = None, out: str | Path | None = N
 
 
 def default_folder(study: Study, settings: Settings) -> Path:
-    """The run folder of a command without `--out`."""
+    """The run folder of a command that is given none."""
     return study.out(settings) if study.out is not None else Path("out") / study.name
 
 
 def open_run(folder: str | Path) -> Result:
-    """The result in a run folder that a command, `ropescope.run` or a watcher has written."""
+    """The result in a run folder that a command, `run` or a `HeadWatcher` has written.
+
+    folder  path of the run folder
+
+    Raises ValueError if the folder holds no finished run, or if a file has changed since the run was written.
+
+    >>> import ropescope as rs
+    >>> result = rs.open_run("results/theory")
+    >>> result.summary["command"], result.plot("gaps").to_dict()["title"]
+    ('theory', ...)
+    """
     found = read_run(Path(folder))
     return Result(study_of(found), found)
 
 
 def page(folders: Sequence[str | Path], out: str | Path = "out/report.html", title: str = "ropescope report") -> Path:
-    """The path of one HTML page with all runs in the folders or below them; it needs no network."""
+    """The path of an HTML page that shows all runs in the given folders and below them. It needs no network.
+
+    folders  run folders, or folders that contain run folders
+    out      file to write; an existing file is replaced
+    title    title of the page
+
+    Raises ValueError if a folder does not exist, holds no run, or holds a damaged one.
+
+    >>> import ropescope as rs
+    >>> rs.page(["results/theory", "results/bench"], "out/theory.html").stat().st_size > 100_000
+    True
+    """
     return pages.write_page([Path(folder) for folder in folders], Path(out), title)
 
 
 def scoreboard(folders: Sequence[str | Path]) -> list[Claim]:
-    """Every claim of both papers with the verdict by the runs in these folders, or "not run"."""
+    """One row for each claim of both papers: the paper's value, ours, and the verdict ("not run" without evidence).
+
+    folders  run folders, or folders that contain run folders; every verdict is computed from their numbers
+
+    Raises ValueError if a folder does not exist or holds a damaged run.
+
+    >>> import ropescope as rs
+    >>> rows = {row.claim: row for row in rs.scoreboard(["results/theory"])}
+    >>> rows["B-F-t-index"].verdict, rows["A-4-trend"].verdict
+    ('reproduced', 'not run')
+    """
     return judge(find_runs([Path(folder) for folder in folders]))

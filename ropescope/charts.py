@@ -1,4 +1,4 @@
-"""Charts of measured heads, and how they become files. Nothing here computes a measure."""
+"""Altair charts of measured heads, and helpers that studies share. Nothing here computes a measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import altair as alt
 
 from .runs import write_whole
 
-# Okabe and Ito's colours, told apart by colour-blind readers too.
+# Okabe and Ito's colours: colour-blind readers can tell them apart.
 COLOURS = {"positional": "#0072B2", "symbolic": "#D55E00", "binding": "#009E73", "neutral": "#666666"}
 GROUP_COLOURS = ["#CC79A7", "#666666", "#0072B2", "#D55E00"]
 
@@ -25,10 +25,9 @@ Chart = Any
 
 
 class Inline(alt.InlineData):
-    """Rows of a chart, shared by all its copies.
+    """Rows of a chart, shared by all copies of the chart.
 
-    Altair copies charts whenever it combines them, down to every number of their rows, and checks the rows each time: of a
-    hundred parts of a page that took minutes.
+    Altair copies and validates every row whenever it combines charts. For a page of a hundred charts that took minutes.
     """
 
     _class_is_valid_at_instantiation = False
@@ -39,14 +38,17 @@ class Inline(alt.InlineData):
 
 
 PICKED = "picked"
-"""The name of the head that is chosen on a page; charts that have this parameter follow the choice, others do not."""
+"""Name of the parameter that holds the selected head. Charts with this parameter follow the selection on a page."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart of a run with one sentence on how to read it; its title is the chart's own unless that changes with a choice.
+    """A chart of a run, with one sentence on how to read it.
 
-    `width` is the part of a line of the page that it takes, where the window is wide enough.
+    chart    an Altair chart
+    reading  how to read the chart
+    title    shown above the chart instead of its own title; for titles that change with the selected head
+    width    share of the page's width, if the window is wide enough
     """
 
     chart: Chart
@@ -56,25 +58,25 @@ class Figure:
 
 
 def picked(name: str = "") -> alt.Parameter:
-    """The parameter of a chart that follows the choice of a head, as "L8 H1"; `name` is the first choice."""
+    """The parameter that holds the selected head, such as "L8 H1"; `name` is selected at first."""
     return alt.param(name=PICKED, value=name)
 
 
 def across(field: str) -> alt.X:
-    """A positional score, to the right."""
+    """The horizontal axis of positional scores."""
     return alt.X(f"{field}:Q", scale=INSIDE, axis=TICKS, title="positional score: weights stay in place")
 
 
 def up(field: str) -> alt.Y:
-    """A symbolic score, upwards."""
+    """The vertical axis of symbolic scores."""
     return alt.Y(f"{field}:Q", scale=INSIDE, axis=TICKS, title="symbolic score: weights follow the keys")
 
 
 def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
-    """The corners of pure heads and of uniform attention in the positional-symbolic plane: shaded, with names."""
+    """Shaded and named corners of the plane of scores: pure heads, and uniform attention."""
 
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
-        """A shaded square with its corner at (x, y), and its name beside it, towards the middle of the plane."""
+        """A shaded square with its corner at (x, y), and its name next to it, towards the middle."""
         box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
         base = alt.Chart(Inline(values=[box]))
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(
@@ -92,9 +94,20 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
 
 
 def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -> Chart:
-    """Heads in the positional-symbolic plane, with confidence intervals and the corners of pure heads.
+    """A scatter plot of heads by positional and symbolic score, with confidence intervals and the corners of pure heads.
 
-    Heads of `name_group` have their names beside them.
+    rows        one dict per head: head, group, positional, symbolic, their *_low and *_high, and entropy
+    name_group  heads of this group are labelled with their names
+    gamma       tolerance of `purity`: size of the shaded corners
+
+    Missing entries raise no errors here; Altair leaves out what a row does not have.
+
+    >>> import ropescope as rs
+    >>> row = {"head": "L0 H0", "group": "mine", "positional": 0.9, "symbolic": 0.2, "entropy": 0.4}
+    >>> row |= {"positional_low": 0.8, "positional_high": 1.0, "symbolic_low": 0.1, "symbolic_high": 0.3}
+    >>> chart = rs.plane_chart([row], name_group="mine")  # chart.save("plane.png") writes it
+    >>> chart.to_dict()["title"]
+    'Do heads attend to places or to things?'
     """
     heads = alt.Chart(Inline(values=list(rows)))
     groups = list(dict.fromkeys(row["group"] for row in rows))
@@ -135,7 +148,17 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
 
 
 def share_chart(rows: Rows) -> Chart:
-    """What each head's logits depend on: stacked shares of their variance."""
+    """A bar chart of variance shares: how much of each head's `M` depends on place, on content, and on both together.
+
+    rows  one dict per head: head, group, position_share, symbol_share, binding_share
+
+    Raises KeyError if a row has no such entry.
+
+    >>> import ropescope as rs
+    >>> row = {"head": "L0 H0", "group": "mine", "position_share": 0.7, "symbol_share": 0.2, "binding_share": 0.1}
+    >>> rs.share_chart([row]).to_dict()["title"]
+    'What do their logits depend on?'
+    """
     parts = {
         "position_share": ("place", COLOURS["positional"]),
         "symbol_share": ("content", COLOURS["symbolic"]),
@@ -168,7 +191,7 @@ def share_chart(rows: Rows) -> Chart:
 
 
 def write_chart(chart: Chart, folder: Path, name: str) -> list[str]:
-    """The chart as one HTML file that needs no network, and as PNG; returns the names of the files."""
+    """The names of the two files that are written: the chart as HTML that needs no network, and as PNG."""
     picture = BytesIO()
     chart.save(picture, format="png", scale_factor=2)
     write_whole(folder / f"{name}.html", chart.to_html(inline=True))

@@ -1,4 +1,4 @@
-"""What a person sees in a terminal: tables, progress bars, single lines. Quiet in a pipe."""
+"""Output for a terminal: tables, progress bars, single lines. Progress bars are not shown in a pipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 LONGEST = 300
-"""Characters of an error that are shown."""
+"""Longest error message that is shown, in characters."""
 
 
 def printable(text: str) -> str:
@@ -29,7 +29,7 @@ def tell(sentence: str) -> None:
 
 
 def progress(items: Iterable[T], total: int, label: str) -> Iterable[T]:
-    """The items, with a progress bar and the remaining time on a terminal; nothing is shown in a pipe."""
+    """The items, with a progress bar and the remaining time on a terminal. Nothing is shown in a pipe."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import track  # noqa: PLC0415
 
@@ -43,7 +43,7 @@ def silent(items: Iterable[T], total: int, label: str) -> Iterable[T]:
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", caption: str = "") -> Any:
-    """Rows of text under column titles, as rich shows them; what is in them is never taken for markup."""
+    """A rich table of text. Cells are never interpreted as markup."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -61,12 +61,12 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print rows of text under column titles."""
+    """Print a table of text."""
     print_renderable(make_table(columns, rows, title))
 
 
 def print_renderable(shown: Any) -> None:
-    """Print one of rich's renderables, as wide as the terminal, or 140 characters in a pipe."""
+    """Print a rich renderable at the width of the terminal, or at 140 characters in a pipe."""
     from rich.console import Console  # noqa: PLC0415
 
     console = Console()

@@ -22,7 +22,7 @@ results = tables.results
 
 
 def test_the_map_of_rooms_is_true():
-    """Every module of the package stands in the README's map, and every room in the map exists."""
+    """Every module of the package is in the README's table, and every entry of the table exists."""
     readme = (ROOT / "README.md").read_text()
     package = ROOT / "ropescope"
     parts = [path for path in package.iterdir() if not path.name.startswith(("_", "py.typed"))]
@@ -38,17 +38,30 @@ def test_tables_are_up_to_date(page):
 
 
 def test_every_table_stands_somewhere():
-    """None is left out, and every mark is understood: rows of a table that nobody writes would be stale one day."""
+    """Every table is on a page, and every marker has a table: rows that nothing generates would become stale."""
     texts = [page.read_text() for page in tables.pages()]
     marked = [name for text in texts for name in re.findall(r"<!-- table: ([\w-]+) -->", text)]
     written = [found[2] for text in texts for found in tables.TABLE.finditer(text)]
     assert sorted(marked) == sorted(written) == sorted(tables.TABLES)
 
 
+def test_every_fact_stands_somewhere():
+    texts = [page.read_text() for page in tables.pages()]
+    marked = [name for text in texts for name in re.findall(r"<!-- fact: ([\w-]+) -->", text)]
+    written = [found[2] for text in texts for found in tables.FACT.finditer(text)]
+    assert sorted(marked) == sorted(written)
+    assert set(written) == set(tables.FACTS)
+
+
 def test_a_stale_table_is_noticed():
     text = "<!-- table: benchmark -->\n| a |\n|---|\n| old |\n<!-- end of table -->\n"
     assert "| old |" not in tables.written(text)
     assert tables.written(text).startswith("<!-- table: benchmark -->\n| a |\n|---|\n| 17 |")
+
+
+def test_a_stale_fact_is_noticed():
+    text = "of <!-- fact: family-counts -->old<!-- end of fact --> families"
+    assert re.fullmatch(r"of <!-- fact: family-counts -->\d+ of \d+<!-- end of fact --> families", tables.written(text))
 
 
 # Numbers in running text

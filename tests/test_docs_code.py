@@ -1,7 +1,7 @@
-"""All code in the documentation runs, its commands are those of the command line, its links lead somewhere.
+"""All code in the documentation runs, the command line accepts its commands, and its links lead somewhere.
 
-A block of Python is complete, or its first line says that it goes on with the block before. Blocks with `>>>` hold what comes
-out, which is compared. Everything runs in a folder of its own, in which `results` and `weights` are those of the project.
+A block of Python is complete, or its first line says that it continues the block before. Blocks with `>>>` hold their output,
+which is compared. Everything runs in a temporary folder, in which `results` and `weights` are links to those of the project.
 """
 
 import ast
@@ -23,7 +23,11 @@ from ropescope import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-GOES_ON = "# goes on"
+README = PAGES[0]
+FILES = "https://github.com/ropescope/ropescope/blob/main/"
+"""Where the README's links find files of the repository, so that they work on a package index too."""
+PICTURES = "https://raw.githubusercontent.com/ropescope/ropescope/main/"
+CONTINUED = "# continued"
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -31,36 +35,36 @@ ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 class Block:
     """A block of code: in which page, in which line, in what language."""
 
-    page: str
+    page: Path
     line: int
     language: str
     code: str
 
     @property
-    def goes_on(self) -> bool:
-        return self.code.removeprefix(">>> ").startswith(GOES_ON)
+    def continues(self) -> bool:
+        return self.code.removeprefix(">>> ").startswith(CONTINUED)
 
 
 def blocks_of(path: Path) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
-    return [Block(path.name, text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in found]
+    return [Block(path, text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in found]
 
 
 BLOCKS = [block for path in PAGES for block in blocks_of(path)]
 
 
 def chains() -> list:
-    """Blocks of Python, each with those that go on from it."""
+    """Blocks of Python, each with those that continue it; those of the README are run in their order below."""
     found: list[list[Block]] = []
     for block in BLOCKS:
-        if block.language in ("python", "pycon"):
-            if block.goes_on:
-                assert found[-1][-1].page == block.page, f"{block} goes on from nothing"
+        if block.language in ("python", "pycon") and block.page != README:
+            if block.continues:
+                assert found[-1][-1].page == block.page, f"{block} continues nothing"
                 found[-1].append(block)
             else:
                 found.append([block])
-    return [pytest.param(chain, id=f"{chain[0].page}:{chain[0].line}") for chain in found]
+    return [pytest.param(chain, id=f"{chain[0].page.name}:{chain[0].line}") for chain in found]
 
 
 @pytest.fixture
@@ -78,30 +82,35 @@ def need_weights(code: str) -> None:
 
 
 def run_examples(text: str, where: str, line: int, names: dict) -> dict:
-    """Run what stands behind `>>>`, compare what comes out, and give back the names that are then there."""
-    said: list[str] = []
+    """Run the lines after `>>>`, compare their output, and return the names that they define."""
+    shown: list[str] = []
     examples = doctest.DocTestParser().get_doctest(text, names, where, where, line - 1)
     assert examples.examples
     runner = doctest.DocTestRunner(optionflags=ALIKE)
-    runner.run(examples, out=said.append, clear_globs=False)
-    assert not runner.failures, "".join(said)
+    runner.run(examples, out=shown.append, clear_globs=False)
+    assert not runner.failures, "".join(shown)
     return examples.globs
+
+
+def run_block(block: Block, names: dict) -> dict:
+    """Run a block of Python and return the names that it defines."""
+    need_weights(block.code)
+    if block.language == "pycon":
+        return run_examples(block.code, block.page.name, block.line, names)
+    # Empty lines in front, so that an error names the line of the page.
+    exec(compile("\n" * (block.line - 1) + block.code, block.page.name, "exec"), names)
+    return names
 
 
 @pytest.mark.parametrize("chain", chains())
 def test_python_in_the_docs_runs(chain, folder):
     names: dict = {"__name__": "docs"}
     for block in chain:
-        need_weights(block.code)
-        if block.language == "python":
-            # Lines are counted as in the page, so that an error tells where.
-            exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), names)
-            continue
-        names = run_examples(block.code, block.page, block.line, names)
+        names = run_block(block, names)
 
 
 def test_languages_are_those_that_are_tested():
-    """Code in another language would pass unseen; text and JavaScript of the page are looked at elsewhere."""
+    """Code in another language would pass untested. JavaScript of the page is tested in a browser."""
     assert {block.language for block in BLOCKS} <= {"python", "pycon", "sh", "text", "js"}
 
 
@@ -109,7 +118,7 @@ def test_languages_are_those_that_are_tested():
 
 
 def commands(text: str) -> list[str]:
-    """Lines of a shell block without comments, those that go on joined."""
+    """Lines of a shell block without comments; continued lines are joined."""
     joined = text.replace("\\\n", " ")
     return [" ".join(bare.split()) for line in joined.splitlines() if (bare := re.sub(r"\s#.*", "", f" {line}")).strip()]
 
@@ -118,14 +127,14 @@ SHELL = [(block, line) for block in BLOCKS if block.language == "sh" for line in
 
 
 def parsed(arguments: list[str]) -> None:
-    """Read as the command line would read it, without doing anything."""
+    """Parse a command as the command line would, without running it."""
     program = typer.main.get_command(cli.app)
     context = program.make_context("ropescope", list(arguments))
     name, command, rest = program.resolve_command(context, arguments)
     command.make_context(name, rest, parent=context)
 
 
-@pytest.mark.parametrize(("block", "line"), SHELL, ids=lambda x: x if isinstance(x, str) else x.page)
+@pytest.mark.parametrize(("block", "line"), SHELL, ids=lambda x: x if isinstance(x, str) else x.page.name)
 def test_commands_in_the_docs_are_understood(block, line):
     program, *arguments = shlex.split(line)
     if program == "make":
@@ -133,6 +142,8 @@ def test_commands_in_the_docs_are_understood(block, line):
         assert set(arguments) <= set(targets), line
     elif program == "ropescope":
         parsed(arguments)
+    elif program == "python":
+        assert (ROOT / arguments[0]).is_file(), line
     else:
         assert (program, arguments[0]) in {("pip", "install"), ("inspect", "eval")}, line
 
@@ -151,19 +162,50 @@ QUICK = [
     "ropescope report results/profile-stories15M results/number-0 --out out/page.html",
     "ropescope conformance llama gemma3_text --out out/conformance",
 ]
-"""Commands in the docs that take seconds on what comes with the package: they are really run, in order."""
+"""Commands in the docs that take seconds with what comes with the package: they are really run, in order."""
+
+
+def typed(line: str, monkeypatch, capsys) -> None:
+    """Run a command line; it must end with exit code 0."""
+    monkeypatch.setattr(sys, "argv", shlex.split(line))
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 0, (line, capsys.readouterr().err)
 
 
 def test_quick_commands_in_the_docs_run(folder, monkeypatch, capsys):
     assert set(QUICK) <= {line for _, line in SHELL}, "the docs have other commands"
     for line in QUICK:
-        monkeypatch.setattr(sys, "argv", shlex.split(line))
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        assert left.value.code == 0, (line, capsys.readouterr().err)
+        typed(line, monkeypatch, capsys)
     assert {path.name for path in (folder / "out").glob("*.html")} == {"page.html"}
     for summary in (folder / "out").rglob("summary.json"):
         assert json.loads(summary.read_text())["versions"]["ropescope"]
+
+
+SHORTER = {"ropescope train": " --set steps=6 --set warm_up=1 --set samples=[400,40,40] --set probe=40"}
+"""What is added to commands of the README so that they take seconds."""
+NOT_RUN = ("make ", "pip install", "ropescope profile HuggingFaceTB", "ropescope dynamics EleutherAI", "ropescope reproduce")
+"""Beginnings of commands of the README that need a network or take long: they are only parsed."""
+
+
+def test_the_readme_can_be_typed_in_order(folder, monkeypatch, capsys):
+    """In one folder, from the first block to the last: every line finds what the lines before it have left."""
+    skipped = set()
+    for block in blocks_of(README):
+        if block.language == "python":
+            run_block(block, {"__name__": "readme"})
+        for line in commands(block.code) if block.language == "sh" else ():
+            if line.startswith(NOT_RUN):
+                skipped.add(next(start for start in NOT_RUN if line.startswith(start)))
+                continue
+            need_weights(line)
+            typed(line + "".join(more for start, more in SHORTER.items() if line.startswith(start)), monkeypatch, capsys)
+    assert skipped == set(NOT_RUN)
+    assert len(list((folder / "out").glob("*.html"))) == 2
+
+
+def test_the_readme_is_short():
+    assert len(README.read_bytes()) < 10_000
 
 
 # Links
@@ -189,13 +231,17 @@ def links(path: Path) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "LOG.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "LOG.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name
+)
 def test_links_lead_somewhere(page):
     for link in links(page):
-        if link.startswith(("https://", "http://")):
+        inside = link.startswith((FILES, PICTURES))
+        if link.startswith(("https://", "http://")) and not inside:
             continue
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
+        assert inside or page != README, f"{link} works in the repository only"
+        path, _, anchor = link.removeprefix(FILES).removeprefix(PICTURES).partition("#")
+        target = ((ROOT if inside else page.parent) / path).resolve() if path else page
         assert target.exists(), link
         assert target.is_relative_to(ROOT), link
         if anchor:
@@ -203,7 +249,8 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_page_is_in_the_list():
-    """The list of pages has each, and each can be reached from the README by links."""
+    """Each page of docs/ is in docs/README.md, and the README links to that."""
+    assert f"{FILES}docs/README.md" in links(README)
     listed = set(links(ROOT / "docs" / "README.md"))
     for page in PAGES[1:]:
         assert page.name in listed or page.name == "README.md", f"docs/README.md does not have {page.name}"
@@ -239,7 +286,7 @@ def test_every_public_name_is_in_the_reference():
 
 @pytest.mark.parametrize("each", PUBLIC, ids=lambda each: each.name)
 def test_docstrings_say_what_is_needed(each):
-    """An example with what comes out of it; what is refused; every argument by its name, there or in a docstring it names."""
+    """An example with its output, the errors raised, and every argument by name, here or in a docstring that it names."""
     assert ">>> " in each.doc
     assert any(
         line.strip() and not line.lstrip().startswith((">>>", "...")) for line in each.doc.split(">>> ", 1)[1].splitlines()
@@ -274,8 +321,8 @@ def test_other_docstrings_run_too(text, where, folder):
 # Pictures
 
 
-def test_pictures_can_be_made_anew(tmp_path):
-    """Of the size of those in the docs; their numbers are those that the guide prints."""
+def test_pictures_can_be_made_again(tmp_path):
+    """They have the size of those in the docs, and their numbers are those that the guide prints."""
     pictures = script("pictures")
     for name, chart in pictures.PICTURES.items():
         chart().save(tmp_path / name, scale_factor=1.3)

@@ -1,7 +1,7 @@
-"""Claims of the papers and of our own, each with the one rule that judges it from recorded runs.
+"""Claims of the papers and of our own. Each has one rule that judges it from recorded runs.
 
-A rule reads the numbers of runs and returns what they say and a verdict. Rules live in the `claims.py` of the study whose runs
-they read. The command's table, the page and the scoreboard all call `judge`.
+A rule reads numbers of runs and returns our value and a verdict. It is in the `claims.py` of the study whose runs it reads. The
+command's table, the page and the scoreboard all call `judge`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Claim:
 
 
 class NotRunError(Exception):
-    """The runs at hand do not hold what a rule needs."""
+    """The runs given do not hold what a rule needs."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the runs say of a claim."""
+    """What a rule found: our value, the verdict, and the run and chart that show it."""
 
     ours: str
     verdict: Verdict
@@ -67,7 +67,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Trained:
-    """A training run: its history and what `ropescope dynamics` reads off it."""
+    """A training run: its history, and the analysis of `ropescope dynamics`."""
 
     run: Run
     history: Trajectory
@@ -75,18 +75,18 @@ class Trained:
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """Seed of the run."""
         return int(self.run.config["seed"])
 
 
 class Runs:
-    """The runs at hand, by the command that made them."""
+    """The runs given, by command."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.all = list(runs)
 
     def of(self, command: str) -> list[Run]:
-        """Finished runs of a command; at least one."""
+        """Finished runs of a command; raises NotRunError if there are none."""
         found = [run for run in self.all if run.command == command and run.results]
         if not found:
             raise NotRunError(f"no run of `ropescope {command}` among those given")
@@ -97,14 +97,14 @@ class Runs:
         return self.of(command)[0]
 
     def of_task(self, command: str, task: str) -> Run:
-        """The first run of a command that has results of the number or the letter task."""
+        """The first run of a command with results for a task."""
         for run in self.of(command):
             if task in run.results:
                 return run
         raise NotRunError(f"no run of `ropescope {command}` on the {task} task among those given")
 
     def profiles(self) -> list[Run]:
-        """Profiled models; first the one of which most is recorded, as its section of the page shows most."""
+        """Profiles, those with most files first: their sections of the page show most."""
 
         def missing(run: Run) -> list[bool]:
             names = (("head_details.json", "closer.json"), ("profile.nc",))
@@ -140,7 +140,7 @@ Rule = Callable[[Runs], Found]
 
 @dataclass(frozen=True)
 class Case:
-    """A claim before the runs are asked."""
+    """A claim with its rule, before it is judged."""
 
     claim: str
     paper: Paper
@@ -157,7 +157,7 @@ class Case:
         return self.rule.__module__.split(".")[-2]
 
     def row(self, runs: Runs) -> Claim:
-        """What the runs say; "not run" if they do not hold what the rule needs."""
+        """The judged claim; "not run" if the runs do not hold what the rule needs."""
         told = (self.claim, self.paper, self.where, self.statement, self.paper_value)
         try:
             found = self.rule(runs)
@@ -174,10 +174,10 @@ CASES: dict[str, Case] = {}
 
 
 def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callable[[Rule], Rule]]:
-    """The decorator that registers rules under a section of the scoreboard.
+    """A decorator that registers rules in a section of the scoreboard.
 
-    It takes the claim's name, the paper, where the paper says it, the paper's value, and a note on how the verdict is given.
-    The rule's docstring is the statement that it judges.
+    It takes the claim's name, the paper, the place in the paper, the paper's value, and a note on how the claim is judged. The
+    rule's docstring is the statement of the claim.
     """
 
     def claim(name: str, paper: Paper, where: str, paper_value: str, note: str) -> Callable[[Rule], Rule]:
@@ -216,12 +216,12 @@ def judge(runs: Sequence[Run], folder: str | None = None) -> list[Claim]:
 
 
 def graded(whole: bool, part: bool = False) -> Verdict:
-    """Reproduced if the whole holds, partly if the part does."""
+    """The verdict "reproduced" if `whole` holds, "partly" if only `part` does, else "not"."""
     return "reproduced" if whole else "partly" if part else "not"
 
 
 def every(holds: Iterable[bool]) -> Verdict:
-    """Reproduced if it holds in all cases, partly if in some; there must be some."""
+    """The verdict "reproduced" if all cases hold, "partly" if some do, else "not"; without cases NotRunError."""
     cases = list(holds)
     if not cases:
         raise NotRunError("the runs given hold no case of it")
@@ -229,22 +229,22 @@ def every(holds: Iterable[bool]) -> Verdict:
 
 
 def span(values: Iterable[float], form: str = ".2f") -> str:
-    """From the smallest to the largest, as one number if they look the same."""
+    """The range of the values as text; one number if both ends are printed alike."""
     known = sorted(values)
     ends = [format(known[0], form), format(known[-1], form)]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 def many(profiles: Sequence[object]) -> str:
-    """How many profiles there are."""
+    """The number of profiles as text."""
     return f"{len(profiles)} profile{'' if len(profiles) == 1 else 's'}"
 
 
 def tiny(value: float) -> str:
-    """A difference that ought to be 0."""
+    """A difference that should be 0, as text."""
     return f"{value:.0e}" if value else "0"
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Layers by name."""
+    """Names of layers, such as "L0, L3"."""
     return ", ".join(f"L{n}" for n in numbers) or "none"

@@ -1,4 +1,4 @@
-"""The result of a study, in Python and in a notebook: the same numbers, tables, figures and verdicts as on the page."""
+"""The result of a study: numbers, tables, figures and verdicts, as on the page. Notebooks display it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tables(tuple[Table | str, ...]):
-    """Tables and lines of text, shown as text or in a notebook."""
+    """Tables and lines of text. `print` and notebooks display them."""
 
     __slots__ = ()
 
@@ -31,11 +31,23 @@ class Tables(tuple[Table | str, ...]):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run.
+    """A finished run. A notebook displays its headline, its tables and its first figure.
 
-    study    what was studied
-    run      the run folder: `run.folder`, `run.config`, `run.results`
-    sources  runs that it was made from
+    study    the study, with its name and settings
+    run      the run folder with `run.config` and `run.results`
+    sources  runs from which this run was made; claims are judged from them too
+
+    `dataset` and `plot` raise errors if the run has no dataset or no such figure.
+
+    >>> import ropescope as rs
+    >>> result = rs.run("theory", inputs=100, longest=200, draws=20)
+    >>> result.headline
+    'built models ...'
+    >>> list(result.dataset)[:2], list(result.figures())
+    ([...], ['gaps', 'planes'])
+    >>> result.plot("lengths")
+    Traceback (most recent call last):
+    ValueError: figure must be one of gaps, planes, not 'lengths'
     """
 
     study: Study
@@ -49,12 +61,12 @@ class Result:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """All of `summary.json`: settings, results, versions, hashes."""
+        """Content of `summary.json`: settings, results, versions, hashes."""
         return self.run.summary
 
     @property
     def headline(self) -> str:
-        """One line on what came out."""
+        """One line about the result."""
         return self.study.headline(self.run)
 
     @property
@@ -65,15 +77,15 @@ class Result:
         return self.study.dataset(self.run)
 
     def table(self) -> Tables:
-        """What the command prints: tables and lines of text."""
+        """Tables and lines of text, as the command prints them."""
         return Tables(self.study.tables(self.run))
 
     def figures(self) -> dict[str, Figure]:
-        """Every figure of the run by name."""
+        """All figures by name, each with its chart and how to read it."""
         return self.study.figures(self.run)
 
     def plot(self, name: str | None = None) -> Chart:
-        """One figure as an Altair chart, the first unless named: notebooks show it, and `.save("x.png")` writes it."""
+        """One figure as an Altair chart: the first, or the one named. Notebooks show it; `.save("x.png")` writes it."""
         figures = self.figures()
         if not figures:
             raise ValueError(f"a run of {self.study.name} has no figures")
@@ -82,7 +94,7 @@ class Result:
         return figures[name or next(iter(figures))].chart
 
     def claims(self) -> list[Claim]:
-        """Claims on such runs, each with the verdict by this run and its sources; without those that it cannot judge."""
+        """Claims that this run and its sources can judge, each with its verdict."""
         evidence = self.study.evidence(self.run, self.sources)
         return [row for row in judge(evidence, _folder(self.study)) if row.verdict != "not run"]
 
@@ -94,16 +106,16 @@ class Result:
 
 
 def _folder(study: Study) -> str:
-    """The folder of `studies/` that a study is defined in."""
+    """Name of the folder in `studies/` that defines a study."""
     from . import folder_of  # noqa: PLC0415
 
     return folder_of(study)
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """Claims beside what the runs say, as the command prints them."""
+    """A table of claims: the paper's value, ours and the verdict."""
     rows = [[row.claim, row.statement, row.paper_value, row.ours, row.verdict] for row in claims]
-    return Table(["claim", "what is said", "its value", "ours", "verdict"], rows)
+    return Table(["claim", "statement", "its value", "ours", "verdict"], rows)
 
 
 def _text(table: Table) -> str:

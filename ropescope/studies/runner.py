@@ -1,4 +1,4 @@
-"""The one place that runs studies: it makes settings, locks and fills the run folder, and gives the result."""
+"""Runs studies: checks settings, locks the run folder, writes data, figures and summary, and returns the result."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def run_study(
     progress: Callable[..., Any] = console.progress,
     patience: float = 0.0,
 ) -> Result:
-    """Run a study with checked settings. The folder is locked until everything is written; a killed run can be resumed.
+    """The result of a study with checked settings. The folder is locked until everything is written.
 
-    Without `out` files go to a temporary folder. For `patience` seconds, wait for another process that holds the folder.
+    Without `out`, files go to a temporary folder. If another process has locked the folder, wait up to `patience` seconds.
     """
     if study.run is None:
         raise ValueError(f"{study.name} is not a study that can be run")
@@ -64,20 +64,20 @@ def run_in_folder(
 
 @contextmanager
 def _left_as_found(folder: Path) -> Iterator[None]:
-    """After a failure, remove folders that were made for the run and hold nothing."""
+    """After a failure, remove empty folders that were created for the run."""
     # Unlike Path.exists, lexists raises no error for names that are too long.
     made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
         yield
     except BaseException:
         for path in made:
-            with suppress(OSError):  # it holds something
+            with suppress(OSError):  # not empty
                 path.rmdir()
         raise
 
 
 def _write(study: Study, folder: Path, outcome: Outcome, pictures: bool) -> Run:
-    """Write data, then figures, then the summary with the hashes of all of them: a folder without a summary is not finished."""
+    """Write data, then figures, then the summary with their hashes: a folder without a summary is not finished."""
     for name, content in outcome.data.items():
         write_whole(folder / name, content)
     files = [*outcome.data, *outcome.written]
@@ -90,7 +90,7 @@ def _write(study: Study, folder: Path, outcome: Outcome, pictures: bool) -> Run:
 
 
 def worker_lost(_: Any) -> None:
-    """Tell the user that a unit of work starts again."""
+    """Tell the user that a unit of work is started again."""
     console.tell("ropescope: a worker was lost: its unit of work starts again")
 
 
@@ -98,7 +98,7 @@ def worker_lost(_: Any) -> None:
 
 
 def make_settings(study: Study, given: Mapping[str, Any], preset: str | None = None) -> Settings:
-    """The settings of a study: its defaults, changed by a preset, changed by what is given; checked."""
+    """Checked settings of a study: its defaults, then the preset, then the values given."""
     if study.settings is None:
         raise ValueError(f"{study.name} is not a study that can be run")
     names = {entry.name: entry for entry in fields(study.settings)}
@@ -120,13 +120,13 @@ def make_settings(study: Study, given: Mapping[str, Any], preset: str | None = N
 
 
 def _check_seed(seed: int | None) -> None:
-    """What torch and numpy both take, with room for the seeds that follow a given one."""
+    """Refuse seeds that torch or numpy do not accept; derived seeds are larger than the given one."""
     if seed is not None and not 0 <= seed < 2**63:
         raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
 
 
 def parsed(name: str, kind: Any, value: Any) -> Any:
-    """A setting as its type, from Python or from text as on the command line; a ValueError in one sentence if it is not one."""
+    """A setting converted to its type, from a Python value or from text of the command line; ValueError if it is not valid."""
     options = [each for each in _choices(kind) if each is not type(None)]
     if value is None and len(options) < len(_choices(kind)):
         return None
@@ -153,7 +153,7 @@ WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 
 def _single(name: str, kind: Any, value: Any) -> Any:
-    """One value as a plain type, without guessing: 2.5 is no whole number, and "yes" no truth value."""
+    """One value converted to a plain type, strictly: 2.5 is not an integer, and "yes" is not a boolean."""
     wrong = ValueError(f"{name} must be {WORDS.get(kind, kind)}, not {value!r}")
     if kind is bool or isinstance(value, bool):
         if kind is not bool or not isinstance(value, bool):

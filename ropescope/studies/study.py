@@ -2,11 +2,11 @@
 
     settings (frozen dataclass)  →  run(settings, work)  →  Outcome  →  run folder  →  Result
 
-`run` computes. Everything else reads a finished `Run` (the folder), so a recorded run, a run from the shell and a run from
-Python are shown by the same functions.
+`run` computes. Everything else reads a finished `Run` (a run folder). So the same functions show recorded runs, runs from the
+shell and runs from Python.
 
-A study is declared in the `__init__.py` of its folder, with its settings and nothing heavy: `later` imports the rest on use, so
-that `ropescope --help` need not wait for torch.
+The `__init__.py` of a study's folder declares the study and its settings and imports nothing heavy. `later` imports the rest on
+first use, so that `ropescope --help` does not wait for torch.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Unit = TypeVar("Unit")
 Settings = Any
-"""An instance of a study's own frozen dataclass."""
+"""An instance of the study's settings dataclass."""
 
 
 def option(default: Any, help: str, *, argument: bool = False, repeat: bool = False, name: str | None = None) -> Any:
-    """A field of a settings dataclass, with what the command line needs to know of it.
+    """A field of a settings dataclass, with the metadata that the command line needs.
 
-    default   the value unless given; `...` if it must be given
+    default   default value; `...` if the setting is required
     help      one sentence for `--help`
-    argument  positional on the command line
-    repeat    a tuple is given by repeating the option, instead of with commas in one value
-    name      of the option on the command line, where it is not the field's own
-
-    Lists on the command line are written with commas between the items.
+    argument  whether it is a positional argument on the command line
+    repeat    whether a tuple is given by repeating the option; otherwise as one value with commas between the items
+    name      name of the option on the command line, if it differs from the field's name
     """
     about = {"help": help, "argument": argument, "repeat": repeat, "name": name}
     return field(metadata=about) if default is ... else field(default=default, metadata=about)
@@ -70,7 +68,13 @@ class Table:
 
 @dataclass(frozen=True)
 class HeadChoice:
-    """Heads that the reader of a page can choose: layers, head numbers, the first choice, and a line on each by name."""
+    """Heads that the reader of a page can select.
+
+    layers     layer numbers
+    heads      head numbers within a layer
+    first      name of the head that is selected at first
+    described  one line about each head, by name
+    """
 
     layers: list[int]
     heads: list[int]
@@ -82,11 +86,11 @@ class HeadChoice:
 class Outcome:
     """What a study computed.
 
-    config   all that determines the results; goes into the summary
-    results  the summary's results, as JSON can hold them
-    data     further files of the run folder: name → content
-    written  names of files that the study has written itself
-    sources  run folders that were read, so that claims can be judged together with them
+    config   everything that determines the results; written to the summary
+    results  results for the summary; must be valid JSON
+    data     further files for the run folder: name → content
+    written  names of files that the study has already written
+    sources  run folders that the study has read; claims are judged from them too
     """
 
     config: Mapping[str, Any]
@@ -98,12 +102,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Work:
-    """What the runner hands to a study: the locked run folder, where units of work run, and how to show progress.
+    """What the runner passes to a study.
 
-    folder    the run folder; only this process writes to it
-    engine    runs units of work here or on a cluster
-    progress  wraps an iterable, given its length and a label, to show a progress bar
-    tell      shows one line to the user while the study runs
+    folder    run folder, locked: no other process writes to it
+    engine    where units of work run: here or on a cluster
+    progress  function of an iterable, its length and a label that shows a progress bar
+    tell      function that shows one line to the user
     """
 
     folder: Path
@@ -112,7 +116,7 @@ class Work:
     tell: Callable[[str], None]
 
     def resumed(self, config: Mapping[str, Any], holds: str, other: str) -> None:
-        """Resume in the folder if it holds results of the same `config`; raise a ValueError if it holds anything else."""
+        """Check that the folder is empty or holds results of the same `config`; otherwise raise a ValueError."""
         from ..runs import claim  # noqa: PLC0415
 
         claim(self.folder, config, holds, other)
@@ -120,9 +124,9 @@ class Work:
     def units(
         self, names: Sequence[str], compute: Callable[[Any, Unit], Any], shared: Any, units: Sequence[Unit], label: str
     ) -> Iterator[Any]:
-        """Results of `compute(shared, unit)` for every unit, in order. Finished units are read from the folder instead.
+        """Results of `compute(shared, unit)` for every unit, in order. Finished units are read from the folder.
 
-        names  of the files in the run folder, one for each unit; without suffix
+        names  file name of each unit in the run folder, without suffix
         """
         from ..runs import cached_units  # noqa: PLC0415
 
@@ -144,27 +148,27 @@ def _alone(run: Run, _: Sequence[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Study:
-    """A type of run: how it is computed, described, drawn and tabulated.
+    """A run type: how such runs are computed, described, plotted and tabulated.
 
-    name      command, and the `command` entry of the summary
-    heading   of its section on the page
-    headline  one line on what came out
-    settings  frozen dataclass made of `option` fields; None if no command makes such runs
-    run       computes an outcome from settings
-    help      what the command does, in one sentence; more after an empty line
+    name      name of the shell command, and the `command` entry of the summary
+    heading   heading of its section on the page
+    headline  one line about the result
+    settings  frozen dataclass of `option` fields; None if no command makes such runs
+    run       function of settings and `Work` that returns an `Outcome`
+    help      what the command does, in one sentence; details after an empty line
     examples  command lines for `--help`
-    group     of commands in `--help`
+    group     heading in `--help` under which the command is listed
     presets   named changes to the settings; the first is the default
     engine    whether units of work can run on a cluster
-    out       the default run folder, from the settings
+    out       function of the settings that returns the default run folder
     figures   charts by name
-    tables    what the command prints: tables and lines of text
+    tables    tables and lines of text that the command prints
     dataset   the run's numbers as a labelled dataset
-    heads     heads that can be chosen on the page
-    evidence  the runs by which the study's claims are judged for this run, out of all that are given
-    failed    one sentence if the run counts as a failure, so that the command ends with code 1
-    page      run folders that a page of this run shows; with it the page is written to `index.html` in the run folder
-    preview   flag and help of an option that shows something and runs nothing, and the function of settings and folder
+    heads     heads that can be selected on the page
+    evidence  runs from which claims about this run are judged, out of all runs given
+    failed    one sentence if the run counts as a failure (the command then ends with exit code 1), else empty
+    page      folders of the runs that the run's own page shows; the page is written to `index.html` in the run folder
+    preview   flag and help of an option that runs nothing, and the function of settings and folder that it calls
     """
 
     name: str

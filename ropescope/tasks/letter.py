@@ -13,14 +13,23 @@ from .multihop import Hop, MultihopTask, Paths, PerRow, Samples, Tokens, Wording
 
 @dataclass(frozen=True, kw_only=True)
 class LetterTask(MultihopTask):
-    """Targets are pairs like `a3`; a pair `xy` points to the earlier pair that begins with `y`; the answer is a target.
+    """The letter task. A pair `xy` points to the earlier pair that begins with `y`; the answer is a pair like `a3`.
+
+    targets      number of letter-digit pairs before the stops
+    stops        number of letter pairs between targets and query
+    hops         longest path from query to answer
+    alphabet     number of different letters
+    digits       number of different digits
+    share_query  whether fillers may contain the first letter of the query
+
+    Raises ValueError if the sizes do not allow every path.
 
     The tokens of a path, query included, begin with different letters, and no filler contains any of them, so there is one
     path. Both letters of a filler are uniform over the letters off the path, and digits are uniform. Extra targets at the front
     are drawn like those in the window. A filler may point to no token.
 
-    With `share_query`, fillers may also contain the first letter of the query, as in the sampler released with the paper. There
-    is still one path: pairs point to earlier ones and the query is last, so no pair can point to it.
+    With `share_query`, sequences are those of the sampler released with the paper. There is still one path: pairs point to
+    earlier ones and the query is last, so no pair can point to it.
 
     >>> from ropescope.tasks import LetterTask
     >>> task = LetterTask(alphabet=9)

@@ -17,7 +17,15 @@ LETTERS = (*ascii_lowercase, *map("".join, product(ascii_lowercase, repeat=2)))
 
 @dataclass(frozen=True, kw_only=True)
 class NumberTask(MultihopTask):
-    """Targets are letters; an integer `i` at position `p` points to position `p - i`; the answer is the first letter reached.
+    """The number task. An integer `i` at position `p` points to position `p - i`; the answer is the first letter reached.
+
+    targets   number of letters before the stops
+    stops     number of integers between targets and query
+    hops      longest path from query to answer
+    letters   number of different letters
+    integers  largest integer
+
+    Raises ValueError if the sizes do not allow every path.
 
     Filler letters, extra ones included, are uniform over all letters. A filler integer points uniformly to any earlier position
     of the two windows, never to an extra target, so that integers have the same distribution at every length.
