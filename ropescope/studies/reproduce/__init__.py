@@ -23,13 +23,13 @@ class Settings:
     chat: str | None = option(None, "Chat model to ask, too, as in ropescope llm; a provider's is paid for.")
     only: tuple[str, ...] = option((), "Steps to run; others stay as they are.")
     skip: tuple[str, ...] = option((), "Steps to leave as they are.")
-    jobs: int = option(0, "Steps side by side; 0 for one on each core.")
+    jobs: int | None = option(None, "Steps side by side.  [default: one for each core]")
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
-        if self.jobs < 0:
-            raise ValueError(f"jobs must be at least 0, not {self.jobs}")
+        if self.jobs is not None and self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, not {self.jobs}")
 
     @property
     def side_by_side(self) -> int:
