@@ -146,8 +146,8 @@ def test_bench(tmp_path):
         (["theory", "--inputs", "0"], "inputs and draws must be at least 1"),
         (["canonical", "--preset", "huge"], "preset must be one of full, quick, not 'huge'"),
         (["reproduce", "--preset", "huge"], "preset must be one of quick, paper, not 'huge'"),
-        (["reproduce", "--only", "theory,nothing"], "--only nothing is no step: there are theory, number-0"),
-        (["reproduce", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        (["reproduce", "--only", "theory,nothing"], "only: nothing is no step; there are theory, number-0"),
+        (["reproduce", "--jobs", "0"], "jobs must be at least 1, not 0"),
         (["nothing"], "nothing"),
     ],
 )
