@@ -1,9 +1,9 @@
 """What the playground of the page needs: content queries and keys of one short prompt, from which a browser makes every `M`.
 
-Kept are the query of the last position and all keys, per key head, not per query head; so size grows with heads times tokens,
-never with tokens squared. Numbers are kept in single precision where that loses nothing that can be seen: a model that runs in
-single precision has keys of single precision, either before the rotation (ours) or after it (those of `transformers`). Which of
-the two it is, is found by trying: attention in the real order and in random ones, and the scores, must come out as before.
+Stored are the query of the last position and all keys, per key head, not per query head; so size grows with heads times tokens,
+never with tokens squared. Single precision is used where that loses nothing that can be seen: a model that runs in single
+precision has keys of single precision, either before the rotation (ours) or after it (those of `transformers`). Which of the two
+it is, is found by trying: attention in the real order and in random ones, and the scores, must be the same as before.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ..tasks.prompts import Prompt
 PAIRS = 6
 """Sentences of a binding prompt that is short enough to look at."""
 LONGEST = 192
-"""Tokens of the longest prompt that is kept."""
+"""Tokens of the longest prompt that is stored."""
 LARGEST = 4_000_000
-"""Bytes of keys that are kept; of a larger model, every second (third, ...) layer."""
+"""Bytes of keys that are stored; of a larger model, every second (third, ...) layer."""
 ORDERS = 12
 """Random orders in which attention is compared with that of full precision."""
 ATTENTION_ERROR, SCORE_ERROR = 1e-9, 1e-6
 """What single precision may change. Scores weigh swaps by exp(difference / tau), so attention must be much closer than they."""
 FORMS = ((True, "float32"), (False, "float32"), (False, "float64"))
-"""How queries and keys may be kept, (after the rotation, type): the first that is exact enough, or the last."""
+"""How queries and keys may be stored, (after the rotation, type): the first that is exact enough, or the last."""
 
 
 @torch.inference_mode()
@@ -69,8 +69,8 @@ def subject_of_heads(
 ) -> dict[str, Any]:
     """The same from what numbered layers hand over of one input, for its last query."""
     size = sum(heads.keys.numel() * 4 for _, heads in layers)
-    kept = layers[:: -(-size // LARGEST)]
-    in_planes = [(layer, _in_planes(heads)) for layer, heads in kept]
+    stored = layers[:: -(-size // LARGEST)]
+    in_planes = [(layer, _in_planes(heads)) for layer, heads in stored]
     tables: list[Heads] = []  # one of each rotation: most models have one for all layers
     for _, heads in in_planes:
         if not any(_same_rotation(heads, other) for other in tables):
@@ -84,10 +84,10 @@ def subject_of_heads(
         "layers_of_model": [layer for layer, _ in layers],
         "tables": [_packed_table(heads) for heads in tables],
     }
-    result["examples"] = _examples(kept, result["blocks"], tau)
+    result["examples"] = _examples(stored, result["blocks"], tau)
     for turned, kind in FORMS:
         result["layers"] = [_packed_layer(layer, heads, tables, turned, kind) for layer, heads in in_planes]
-        result["check"] = _check(result, [heads for _, heads in kept])
+        result["check"] = _check(result, [heads for _, heads in stored])
         if result["check"]["attention"] <= ATTENTION_ERROR and result["check"]["scores"] <= SCORE_ERROR:
             break
     return result
@@ -107,7 +107,7 @@ def playground(*subjects: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored_heads(subject: Mapping[str, Any]) -> Iterator[tuple[int, Heads]]:
-    """Layer by layer what was kept of a model, as a browser reads it: content queries and keys in planes, pair by pair."""
+    """Layer by layer what was stored of a model, as a browser reads it: content queries and keys in planes, pair by pair."""
     tokens = len(subject["tokens"])
     for layer in subject["layers"]:
         table, size = subject["tables"][layer["table"]], layer["head_dim"]
@@ -225,14 +225,14 @@ def _unpacked(packed: Mapping[str, str], shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(array).reshape(shape)
 
 
-def _check(kept: Mapping[str, Any], heads: Sequence[Heads]) -> dict[str, Any]:
+def _check(stored: Mapping[str, Any], heads: Sequence[Heads]) -> dict[str, Any]:
     """How far attention of any head in the real order and in random ones, and its scores, are from those of full precision."""
-    tokens, blocks, tau = len(kept["tokens"]), kept["blocks"], kept["tau"]
+    tokens, blocks, tau = len(stored["tokens"]), stored["blocks"], stored["tau"]
     generator = torch.Generator().manual_seed(0)
     shuffled = torch.rand(ORDERS, tokens - 1, generator=generator).argsort(-1)
     orders = torch.nn.functional.pad(torch.cat((torch.arange(tokens - 1)[None], shuffled)), (0, 1), value=tokens - 1)
     attention = scores = 0.0
-    for ours, (_, theirs) in zip(heads, stored_heads(kept), strict=True):
+    for ours, (_, theirs) in zip(heads, stored_heads(stored), strict=True):
         (one, one_scores), (other, other_scores) = (_measured(each, orders, blocks, tau) for each in (ours, theirs))
         attention = max(attention, float((one - other).abs().max()))
         scores = max(scores, float((one_scores - other_scores).abs().max()))

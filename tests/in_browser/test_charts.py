@@ -102,7 +102,7 @@ def test_queries_and_keys_are_shown_where_they_were_kept(shown):
     pick(page, PROFILE, 8, 2)
     texts = [datum["said"] for kind, datum, *_ in page.evaluate(MARKS, f"{PROFILE}-head-geometry") if "said" in datum]
     assert len(texts) == 1
-    assert texts[0].startswith("kept for L8 H1")
+    assert texts[0].startswith("recorded for L8 H1")
 
 
 # Where a film is after some more frames.

@@ -58,8 +58,8 @@ def correlation(runs: Runs) -> Found:
     profiles = runs.profiles()
     holds = [_excludes(run) for run in profiles]
     values = [_pearson(run)["r"] for run in profiles]
-    said = f"r = {values[0]:.2f} in {_name(profiles[0])}, {span(values)} in all; "
-    return Found(said + _but(profiles, holds), every(holds), profiles[0], "heads")
+    text = f"r = {values[0]:.2f} in {_name(profiles[0])}, {span(values)} in all; "
+    return Found(text + _but(profiles, holds), every(holds), profiles[0], "heads")
 
 
 def _halves(runs: Runs, score: str, sign: int) -> Found:
@@ -91,7 +91,7 @@ def depth_symbolic(runs: Runs) -> Found:
     "A-4-trend",
     "A",
     "section 4",
-    "said without numbers",
+    "stated without numbers",
     "Symbolic minus positional score rises with the plane in 90 % of heads, p < 0.05 over layers, in every profile.",
 )
 def trend(runs: Runs) -> Found:
@@ -101,16 +101,16 @@ def trend(runs: Runs) -> Found:
         raise NotRunError("no profile of a model with enough planes for a trend among the runs given")
     found = [run.results["frequency"]["trend_of_heads"] for run in profiles]
     holds = [(row["share_rising"] or 0) >= 0.9 and (row["p_layers"] or 1) < 0.05 for row in found]
-    said = f"in {span([row['share_rising'] or 0 for row in found], '.0%')} of heads, median rank correlation "
-    said += span([row["median"] or 0 for row in found])
-    return Found(f"{said}; {_but(profiles, holds)}", every(holds), profiles[0], "planes-of-heads")
+    text = f"in {span([row['share_rising'] or 0 for row in found], '.0%')} of heads, median rank correlation "
+    text += span([row["median"] or 0 for row in found])
+    return Found(f"{text}; {_but(profiles, holds)}", every(holds), profiles[0], "planes-of-heads")
 
 
 @claim(
     "A-4-norms",
     "A",
     "section 4",
-    "said without numbers",
+    "stated without numbers",
     "Median plane of largest norm: slower in symbolic heads, p < 0.05, and outside the slowest third in positional ones, "
     "in every profile; "
     "partly if the first in some. Slow planes carry large logits that are the same for all keys.",
@@ -119,16 +119,16 @@ def norms(runs: Runs) -> Found:
     """The largest logit norms of a head lie in the planes it uses: fast ones in positional heads, slow ones in symbolic
     heads."""
     profiles = with_planes(runs)
-    order, fast, said = [], [], []
+    order, fast, text = [], [], []
     for run in profiles:
         found, planes = run.results["frequency"]["largest"]["norm"], len(run.results["frequency"]["plane"])
         places = [found["median"][kind] for kind in ("positional", "symbolic")]
         known = None not in places and found["p_value"] is not None
         order.append(known and places[0] < places[1] and found["p_value"] < 0.05)
         fast.append(known and places[0] <= planes * 2 / 3)
-        said.append(f"{_name(run)} {' and '.join('-' if place is None else f'{place:g}' for place in places)} of {planes}")
+        text.append(f"{_name(run)} {' and '.join('-' if place is None else f'{place:g}' for place in places)} of {planes}")
     whole = all(a and b for a, b in zip(order, fast, strict=True))
-    return Found("; ".join(said), graded(whole, any(order)), profiles[0], "norms")
+    return Found("; ".join(text), graded(whole, any(order)), profiles[0], "norms")
 
 
 @claim(
@@ -139,14 +139,14 @@ def norms(runs: Runs) -> Found:
     "Scores exclude each other (as in A-4-correlation) in a model of each family; generations differ from the paper's.",
 )
 def families(runs: Runs) -> Found:
-    """What is said of heads holds across families."""
+    """What holds of heads holds across families."""
     profiles = runs.profiles()
     by_family = {name: [run for run in profiles if run.config["model"]["family"].startswith(name)] for name in FAMILIES}
     if missing := [name for name, found in by_family.items() if not found]:
         raise NotRunError(f"no profile of a {' or '.join(missing)} model among the runs given")
     holds = [all(map(_excludes, found)) for found in by_family.values()]
-    said = "; ".join(f"{name}: {span([_pearson(run)['r'] for run in found])}" for name, found in by_family.items())
-    return Found(f"r {said}", every(holds), profiles[0], "heads")
+    text = "; ".join(f"{name}: {span([_pearson(run)['r'] for run in found])}" for name, found in by_family.items())
+    return Found(f"r {text}", every(holds), profiles[0], "heads")
 
 
 @claim(
@@ -169,9 +169,9 @@ def geometry(runs: Runs) -> Found:
     alike = {kind: _alike(details["geometry"], kind) for kind in ("positional", "symbolic")}
     if None in alike.values():
         raise NotRunError(f"{run.name} has no head of either kind")
-    said = ", ".join(f"{kind} head {value:.2f}" for kind, value in alike.items())
+    text = ", ".join(f"{kind} head {value:.2f}" for kind, value in alike.items())
     good = (alike["positional"] or 0) >= 0.95 and (alike["positional"] or 0) > (alike["symbolic"] or 0)
-    return Found(f"{_name(run)}: length of the mean direction of keys, {said}", graded(False, good), run, "geometry")
+    return Found(f"{_name(run)}: length of the mean direction of keys, {text}", graded(False, good), run, "geometry")
 
 
 def _alike(rows: Sequence[Mapping[str, Any]], kind: str) -> float | None:
@@ -213,5 +213,5 @@ def first_look(runs: Runs) -> Found:
     ours = [depth[score][half] for score in ("positional", "symbolic") for half in ("first", "second")]
     close = [abs(a - b) <= 0.1 for a, b in zip(ours, (0.88, 0.73, 0.50, 0.68), strict=True)]
     same = abs(r + 0.89) <= 0.05
-    said = f"r = {r:.2f}; positional {ours[0]:.2f}, then {ours[1]:.2f}; symbolic {ours[2]:.2f}, then {ours[3]:.2f}"
-    return Found(said, graded(same and all(close), same and ours[0] > ours[1] and ours[2] < ours[3]), run, "depth")
+    text = f"r = {r:.2f}; positional {ours[0]:.2f}, then {ours[1]:.2f}; symbolic {ours[2]:.2f}, then {ours[3]:.2f}"
+    return Found(text, graded(same and all(close), same and ours[0] > ours[1] and ours[2] < ours[3]), run, "depth")

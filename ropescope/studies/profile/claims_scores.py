@@ -36,7 +36,7 @@ def _band_text(profiles: list[Run], band: str) -> str:
     "A-4-slow-planes",
     "A",
     "section 4",
-    "said without numbers",
+    "stated without numbers",
     "Mean over heads of each plane scored alone, slowest third; symbolic above positional, interval over layers too, in "
     "every profile.",
 )
@@ -51,7 +51,7 @@ def slow_planes(runs: Runs) -> Found:
     "A-4-fast-planes",
     "A",
     "section 4",
-    "said without numbers",
+    "stated without numbers",
     "As for slow planes, between the fastest eighth and the slowest third; positional above symbolic in every profile.",
 )
 def fast_planes(runs: Runs) -> Found:
@@ -65,7 +65,7 @@ def fast_planes(runs: Runs) -> Found:
     "A-4-fastest-planes",
     "A",
     "section 4",
-    "said without numbers",
+    "stated without numbers",
     "Fastest eighth of planes; the lower of its two scores must be above that of the other planes, interval over layers too.",
 )
 def fastest_planes(runs: Runs) -> Found:
@@ -93,8 +93,8 @@ def shares_and_scores(runs: Runs) -> Found:
     """Shares, which need neither swaps nor a temperature, order heads as the scores do."""
     profiles = runs.profiles()
     ranks = [run.results["shares"]["spearman"]["r"] for run in profiles]
-    said = f"rank correlation {span(ranks)} over {many(profiles)}"
-    return Found(said, every(rank >= 0.8 for rank in ranks), profiles[0], "heads")
+    text = f"rank correlation {span(ranks)} over {many(profiles)}"
+    return Found(text, every(rank >= 0.8 for rank in ranks), profiles[0], "heads")
 
 
 ASKED = "asked by reviewers, no value given"
@@ -111,8 +111,8 @@ def _ways(runs: Runs, pick: Any, label: str, chart: str = "sensitivity") -> Foun
     known = [part["spearman"] for part in parts if part["spearman"] is not None]
     moved = [part["mean_absolute_difference"] for part in parts]
     order, values = all(rank >= 0.8 for rank in known), all(value <= 0.1 for value in moved)
-    said = f"rank correlation {span(known)}, moved by {span(moved)} on average over {many(profiles)}"
-    return Found(said, graded(order and values, order or values), profiles[0], chart)
+    text = f"rank correlation {span(known)}, moved by {span(moved)} on average over {many(profiles)}"
+    return Found(text, graded(order and values, order or values), profiles[0], chart)
 
 
 @claim("ours-1-temperature", "ours", "reviewers' questions", ASKED, WAYS)
@@ -169,5 +169,5 @@ def by_input(runs: Runs) -> Found:
     profiles = runs.profiles()
     both = [run.results["over_inputs"]["heads_of_both_kinds"] for run in profiles]
     heads = [len(run.results["layer"]) * len(run.results["head"]) for run in profiles]
-    said = f"{span(both, 'd')} heads of a model, {sum(both)} of {sum(heads):,} in {many(profiles)}"
-    return Found(said, every(count > 0 for count in both), profiles[0], "heads")
+    text = f"{span(both, 'd')} heads of a model, {sum(both)} of {sum(heads):,} in {many(profiles)}"
+    return Found(text, every(count > 0 for count in both), profiles[0], "heads")

@@ -91,12 +91,12 @@ def path_chart(rows: Rows, about: str) -> Chart:
                 alt.Tooltip("symbolic:Q"),
             ],
         )
-        ends = [row | {"said": str(row["kept"])} for row in (path[0], path[-1])]
+        ends = [row | {"text": str(row["kept"])} for row in (path[0], path[-1])]
         named = alt.Chart(Inline(values=ends))
         rings = named.mark_point(size=110, color="black", strokeWidth=1.5, opacity=1).encode(
             across("positional"), up("symbolic")
         )
-        plane = alt.layer(*corners(named=False), line, points, rings, *head_names(ends, "said"))
+        plane = alt.layer(*corners(named=False), line, points, rings, *head_names(ends, "text"))
         charts.append(plane.properties(width=240, height=240, title=small_title(f"{head}, {path[0]['kind']}")))
     return titled(
         alt.concat(*charts, columns=3),
@@ -147,8 +147,8 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
         )
         tips = drawn.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
         tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("what:N"), alt.Tooltip("position:Q"), alt.Tooltip("norm:Q")])
-        said = [f"plane {of_head[0]['plane']}; longest query {longest / reach:.2g} times the longest key"]
-        heading = small_title(f"{head}, {of_head[0]['kind']}", said)
+        lines = [f"plane {of_head[0]['plane']}; longest query {longest / reach:.2g} times the longest key"]
+        heading = small_title(f"{head}, {of_head[0]['kind']}", lines)
         charts.append(alt.layer(points, shafts, tips).properties(width=250, height=250, title=heading))
     return titled(
         alt.concat(*charts, columns=3),
@@ -187,14 +187,14 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
     tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("what:N"), alt.Tooltip("plane:Q")])
     known = f"indexof({json.dumps(names)}, {PICKED}) >= 0"
     note = (
-        alt.Chart(Inline(values=[{"x": 0, "y": 0, "said": f"kept for {', '.join(names)}"}]))
+        alt.Chart(Inline(values=[{"x": 0, "y": 0, "text": f"recorded for {', '.join(names)}"}]))
         .transform_filter(f"!({known})")
         .mark_text(color=COLOURS["neutral"], fontSize=13)
-        .encode(x=x, y=y, text=alt.Text("said:N"))
+        .encode(x=x, y=y, text=alt.Text("text:N"))
     )
     plane = {row["name"]: row["plane"] for row in values}
     title = alt.TitleParams(
-        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {json.dumps(plane)}[{PICKED}] : {PICKED} + ': not kept'"),
+        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {json.dumps(plane)}[{PICKED}] : {PICKED} + ': not recorded'"),
         subtitle=["Keys as a share of the longest key, queries of the longest query.", about],
         anchor="start",
         fontSize=15,

@@ -176,7 +176,7 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | 
 
 
 def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table, Table]], agreed: Stats) -> Chart:
-    rows, said = [], []
+    rows, lines = [], []
     for score, (usual, other) in tables.items():
         rows += [
             {"name": f"L{layer} H{head}", "score": score, "usual": short(usual[n, m]), "other": short(other[n, m])}
@@ -185,7 +185,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
         ]
         if agreed[score] is not None and agreed[score]["spearman"] is not None:
             rank, moved = agreed[score]["spearman"], agreed[score]["mean_absolute_difference"]
-            said.append(f"{score}: rank correlation {signed(rank, 3)}, moved {moved:.3f}")
+            lines.append(f"{score}: rank correlation {signed(rank, 3)}, moved {moved:.3f}")
     x = alt.X("usual:Q", title="by default", scale=INSIDE, axis=TICKS)
     y = alt.Y("other:Q", title="otherwise", scale=INSIDE, axis=TICKS)
     shapes = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
@@ -202,7 +202,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
     )
     ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
     line = alt.Chart(ends).mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
-    return alt.layer(points, line).properties(width=220, height=220, title=small_title(title, said))
+    return alt.layer(points, line).properties(width=220, height=220, title=small_title(title, lines))
 
 
 def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
@@ -210,16 +210,16 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     rows = head_rows(stats, **{name: mean_of_known(by_input(dataset, name)) for name in CLASSICAL})
     charts, links = [], []
     for name, title in CLASSICAL.items():
-        said = []
+        lines = []
         for score, found in stats["classical"][name].items():
             if found is not None:
                 r, p_value = found["spearman"]["r"], found["spearman"]["p_layers"]
-                said.append(f"with {score}: rank correlation {signed(r)}, p = {p_value:.2g}")
+                lines.append(f"with {score}: rank correlation {signed(r)}, p = {p_value:.2g}")
                 links.append((abs(r), f"{title} and {score} score, rank correlation {signed(r)}"))
         # Heads with high values are drawn last, lest the many low ones cover them.
         known = sorted((row for row in rows if row[name] is not None), key=lambda row: float(row[name]))
-        kept = ("name", "kind", *SCORES, *(f"{score}_said" for score in SCORES), name)
-        values = [{field: row[field] for field in kept} for row in known]
+        fields = ("name", "kind", *SCORES, *(f"{score}_text" for score in SCORES), name)
+        values = [{field: row[field] for field in fields} for row in known]
         points = (
             alt.Chart(Inline(values=values))
             .mark_circle(size=45, opacity=1, stroke="white", strokeWidth=0.4)
@@ -232,7 +232,7 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
                 tooltip=[*HEAD_TOOLTIP, alt.Tooltip(f"{name}:Q", title=title)],
             )
         )
-        charts.append(points.properties(width=250, height=250, title=small_title(title, said or ["on no input"])))
+        charts.append(points.properties(width=250, height=250, title=small_title(title, lines or ["on no input"])))
     return titled(
         alt.hconcat(*charts, spacing=28).resolve_scale(color="independent"),
         900,

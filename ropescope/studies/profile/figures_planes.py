@@ -176,8 +176,8 @@ def _norm_rows(dataset: xr.Dataset, stats: Stats) -> list[dict[str, Any]]:
         if np.isfinite(values).any():
             largest = np.nanmax(values)
             share = [short(value / largest, 3) for value in values]
-            kept = {"name": row["name"], "kind": row["kind"], "rank": len(heads)}
-            heads.append(kept | {"share": share, "largest": short(largest), "plane": planes})
+            named = {"name": row["name"], "kind": row["kind"], "rank": len(heads)}
+            heads.append(named | {"share": share, "largest": short(largest), "plane": planes})
     return heads
 
 
@@ -264,12 +264,12 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
         if ranks:
             group = {"kind": kind, "rank": ranks[0], "below": ranks[-1] + 1, "middle": (ranks[0] + ranks[-1] + 1) / 2}
             # A name longer than its strip would run into the next one.
-            said = f"{len(ranks)} {kind}"
-            groups.append(group | {"said": said if len(ranks) * step > 6.5 * len(said) else ""})
+            text = f"{len(ranks)} {kind}"
+            groups.append(group | {"text": text if len(ranks) * step > 6.5 * len(text) else ""})
     of_kinds = alt.Chart(Inline(values=groups)).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
     strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2=alt.Y2("below:Q"))
     names = of_kinds.mark_text(angle=270, fontWeight="bold").encode(
-        x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text=alt.Text("said:N")
+        x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text=alt.Text("text:N")
     )
     heading = small_title("Every head, from most positional to most symbolic")
     return alt.layer(tiles, strip, names).resolve_scale(color="independent").properties(height=len(heads) * step, title=heading)

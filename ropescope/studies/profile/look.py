@@ -18,8 +18,8 @@ DARK_TO_LIGHT = alt.SchemeParams(name="viridis", extent=[0, 0.93])
 HEAD_TOOLTIP = [
     alt.Tooltip("name:N", title="head"),
     alt.Tooltip("kind:N"),
-    alt.Tooltip("positional_said:N", title="positional"),
-    alt.Tooltip("symbolic_said:N", title="symbolic"),
+    alt.Tooltip("positional_text:N", title="positional"),
+    alt.Tooltip("symbolic_text:N", title="symbolic"),
 ]
 
 
@@ -30,9 +30,9 @@ def titled(chart: Chart, width: float, title: str, *lines: str) -> Chart:
     return chart.properties(title=heading)
 
 
-def small_title(title: str, said: list[str] | None = None) -> alt.TitleParams:
+def small_title(title: str, lines: list[str] | None = None) -> alt.TitleParams:
     """The title of one panel among several."""
-    more: dict[str, Any] = {"subtitle": said} if said else {}
+    more: dict[str, Any] = {"subtitle": lines} if lines else {}
     return alt.TitleParams(title, anchor="start", frame="group", fontSize=12, subtitleFontSize=10, **more)
 
 

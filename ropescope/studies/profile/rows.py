@@ -34,7 +34,7 @@ def head_rows(stats: Stats, **more: Table) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"name": f"L{layer} H{head}", "layer": layer, "head": head, "kind": kind}
             for score in (*SCORES, "difference"):
                 found = {end: stats["heads"][score][end][n][m] for end in ("mean", "low", "high")}
-                row |= {score: short(found["mean"]), f"{score}_said": _interval_text(found)}
+                row |= {score: short(found["mean"]), f"{score}_text": _interval_text(found)}
                 row |= {f"{score}_{end}": short(found[end]) for end in ("low", "high")}
             rows.append(row | {name: short(values[n, m]) for name, values in more.items()})
     return rows

@@ -51,6 +51,6 @@ export async function csvOf(figure) {
   const most = Math.max(...all.map((table) => table.length));
   const large = all.filter((table) => 20 * table.length >= most);
   const lines = large.flatMap((table, n) => (large.length > 1 ? table.map((row) => ({ part: n + 1, ...row })) : table));
-  const names = [...new Set(lines.flatMap((line) => Object.keys(line)))].filter((name) => !name.endsWith("_said"));
+  const names = [...new Set(lines.flatMap((line) => Object.keys(line)))].filter((name) => !name.endsWith("_text"));
   return [names, ...lines.map((line) => names.map((name) => line[name]))].map((line) => line.map(cell).join(",")).join("\n") + "\n";
 }
