@@ -2,8 +2,8 @@
 
 Stored are the query of the last position and all keys, per key head, not per query head; so size grows with heads times tokens,
 never with tokens squared. Single precision is used where that loses nothing that can be seen: a model that runs in single
-precision has keys of single precision, either before the rotation (ours) or after it (those of `transformers`). Which of the two
-it is, is found by trying: attention in the real order and in random ones, and the scores, must be the same as before.
+precision has keys of single precision, either before the rotation (ours) or after it (those of `transformers`). Which it is,
+is found by trying: attention in the real order and in random ones, and the scores, must be the same as before.
 """
 
 from __future__ import annotations
