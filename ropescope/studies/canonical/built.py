@@ -181,7 +181,7 @@ def random_head(rng: torch.Generator, task: CanonicalTask, positional: bool) -> 
 
 @torch.inference_mode()
 def first_lead(head: OneHead, tokens: Int64[np.ndarray, "B T"]) -> Float64[np.ndarray, " B"]:
-    """How far the first answer stands above the second at the last position."""
+    """Output of the first answer minus that of the second, at the last position."""
     put_out = head(torch.from_numpy(tokens))[:, -1]
     lead: np.ndarray = (put_out[:, 0] - put_out[:, 1]).numpy()
     return lead
@@ -190,7 +190,7 @@ def first_lead(head: OneHead, tokens: Int64[np.ndarray, "B T"]) -> Float64[np.nd
 def bilinear_wrong(task: PairTask) -> tuple[int, int]:
     """All inputs of Retrieval, and those missed by uniform attention with a read-out that multiplies with the query.
 
-    Attention, positional as can be, hands over the share of every pair; the read-out keeps those of the symbol asked for. Hence
+    Uniform attention is purely positional and gives the share of every pair; the read-out selects those of the queried symbol. Hence
     theorem 4 needs a read-out that is linear.
     """
     inputs = wrong = 0
@@ -204,7 +204,7 @@ def bilinear_wrong(task: PairTask) -> tuple[int, int]:
 
 
 def leads(settings: Settings) -> dict[str, Any]:
-    """How far the right pair of partial induction stands out in one plane and in two, per length of query times length of key.
+    """The lead of the right pair of partial induction in one plane and in two, per length of query times length of key.
 
     In one plane both are unit vectors. With two, whose logits have the largest values c and 1, the product of lengths is c + 1
     if each plane has the same share of query and key, and no other split has less (Cauchy and Schwarz).
