@@ -310,12 +310,11 @@ def watched_rows() -> list[str]:
 
 def fine_tuned_rows() -> list[str]:
     """What the watched SmolLM2 did at its first look and at its last."""
-    from ropescope.experiments.dynamics import dynamics  # noqa: PLC0415
     from ropescope.measures.purity import purity  # noqa: PLC0415
     from ropescope.runs import read_trajectory  # noqa: PLC0415
 
     run = read_trajectory(ROOT / "results" / "watch-smollm2")
-    kinds, rows = dynamics(run)["kinds"], []
+    kinds, rows = milestones(run)["kinds"], []
     for at, name in ((0, "first"), (-1, "last")):
         pure = purity(run.measures["positional"][at], run.measures["symbolic"][at])
         loss = "-" if run.loss[at] != run.loss[at] else f"{run.loss[at]:.2f}"

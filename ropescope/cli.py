@@ -241,13 +241,19 @@ def _run(study: Study, given: dict[str, Any]) -> None:
     if study.preview is not None and only_shown:
         _show(study.preview[2](settings, folder))
         return
-    result = api.run_with_page(study, settings, folder, Engine(engine or "here", address, worker_lost))
+    try:
+        result = api.run_with_page(study, settings, folder, Engine(engine or "here", address, worker_lost))
+    except KeyboardInterrupt:
+        if hasattr(settings, "resume"):
+            _leave(f"interrupted; add --resume to the same command to continue in {folder}", 130)
+        raise
     _show(result.table())
     if claims := result.claims():
         _show([claims_table(claims)])
     pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
     pages += ["index.html"] if study.page is not None else []
-    typer.echo("\n".join(f"look at {result.folder / name}" for name in pages))
+    for name in pages:
+        typer.echo(f"look at {result.folder / name}")
     if why := study.failed(result.run):
         _leave(why, 1)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,6 +41,28 @@ def progress(items: Iterable[T], total: int, label: str) -> Iterable[T]:
 def silent(items: Iterable[T], total: int, label: str) -> Iterable[T]:
     """The items, without a progress bar."""
     return items
+
+
+@contextmanager
+def training_bar(steps: int) -> Iterator[Callable[[int, float, Mapping[str, Any] | None], None]]:
+    """A function of step, loss and measures that moves a bar with loss, accuracy and remaining time; quiet in a pipe."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    terminal = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
+    line = bar.add_task("training", total=steps)
+    accuracy = ""
+
+    def show(step: int, loss: float, row: Mapping[str, Any] | None) -> None:
+        nonlocal accuracy
+        if row is not None:
+            accuracy = " ".join(f"{value:.2f}" for value in row["accuracy"])
+        bar.update(line, completed=step, description=f"loss {loss:.3f}  accuracy per hop {accuracy}")
+
+    with bar:
+        yield show
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", caption: str = "") -> Any:

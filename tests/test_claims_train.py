@@ -8,9 +8,9 @@ from doctored import at, check_changed
 from safetensors.numpy import load_file, save_file
 
 from ropescope.models.gptj import GPTJ, GPTJConfig
-from ropescope.report.claims import multihop
 from ropescope.runs import Run
 from ropescope.studies.claims import CASES, Runs
+from ropescope.studies.dynamics.trained import parameter_count
 
 CHANGES = [
     ("B-2-setting", "not", at("number-0", "config", "batch", 32)),
@@ -29,7 +29,7 @@ def test_other_numbers_give_another_verdict(runs, rows, tmp_path, change):
 def test_parameters_are_counted_as_the_model_has_them(runs):
     config = next(run for run in runs if run.name == "number-0").config
     sizes = GPTJConfig(vocab_size=136, layers=config["layers"], heads=1, width=config["width"], mlp_width=config["mlp_width"])
-    assert multihop.parameter_count(config, 136) == sum(p.numel() for p in GPTJ(sizes).parameters())
+    assert parameter_count(config, 136) == sum(p.numel() for p in GPTJ(sizes).parameters())
 
 
 # Training runs: (claim, verdict, runs, changes of the history), a change being (measure, index, value).

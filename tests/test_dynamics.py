@@ -1,6 +1,7 @@
-"""What is said of a training run is what its history holds."""
+"""Milestones, figures and claims of a training run are those of its history."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 
-from ropescope.experiments.dynamics import claims, dynamics
-from ropescope.report.dynamics import write_figures
+import ropescope as rs
 from ropescope.runs import read_trajectory
+from ropescope.studies.claims import judge
+from ropescope.studies.histories.milestones import milestones
 
 STEPS = [0, 50, 100, 150]
 
@@ -38,7 +40,7 @@ def folder(tmp_path) -> Path:
 
 
 def test_events_of_a_run(folder):
-    result = dynamics(read_trajectory(folder))
+    result = milestones(read_trajectory(folder))
     assert (result["task"], result["seed"], result["last_step"]) == ("number", 7, 150)
     assert result["learned_at"] == [50, 100]
     assert result["step_of_best_accuracy"] == 150
@@ -54,22 +56,33 @@ def test_events_of_a_run(folder):
 
 
 def test_figures_are_written(folder, tmp_path):
-    run = read_trajectory(folder)
-    names = write_figures(run, dynamics(run), tmp_path)
-    assert names == [f"number-7-{figure}.{kind}" for figure in ("learning", "layers") for kind in ("html", "png")]
-    for name in names:
-        assert (tmp_path / name).stat().st_size > 10_000
-    assert "L2" in (tmp_path / "number-7-layers.html").read_text()
+    """They need no other folder: the run holds a copy of the history."""
+    out = tmp_path / "out"
+    written = set(rs.run("dynamics", sources=[folder], out=out).summary["sha256"])
+    assert written == {
+        "histories.json",
+        "histories/number-7.safetensors",
+        *(f"{name}.{kind}" for name in ("milestones", "number-7-learning", "number-7-layers") for kind in ("html", "png")),
+    }
+    for name in written:
+        assert (out / name).stat().st_size > (10_000 if name.endswith(("html", "png")) else 10)
+    assert "L2" in (out / "number-7-layers.html").read_text()
+    shutil.rmtree(folder)
+    result = rs.open_run(out)
+    assert list(result.figures()) == ["milestones", "number-7-learning", "number-7-layers"]
+    assert result.dataset["learned_at"].sel(run="number-7").values.tolist() == [50, 100]
+    assert float(result.dataset["pure_since"].sel(run="number-7", gamma=0.1, kind="symbolic", head="L2")) == 150
+    assert result.headline == "1 training run: number-7"
 
 
-def test_chosen_layers_are_shown(folder, tmp_path):
-    run = read_trajectory(folder)
-    write_figures(run, dynamics(run), tmp_path, [1])
-    page = (tmp_path / "number-7-learning.html").read_text()
-    assert "layer 1" in page
-    assert "layer 2" not in page
-    with pytest.raises(ValueError, match="layer 3 is not one of the 3 layers"):
-        write_figures(run, dynamics(run), tmp_path, [3])
+def test_chosen_layers_are_shown(folder):
+    result = rs.run("dynamics", sources=[folder], layers=[1])
+    shown = json.dumps(result.plot("number-7-learning").to_dict())
+    assert "layer 1" in shown
+    assert "layer 2" not in shown
+    assert result.run.config["layers"] == [1]
+    with pytest.raises(ValueError, match="layer 3 is not one of the layers of number-7: 0, 1, 2"):
+        rs.run("dynamics", sources=[folder], layers=[3])
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
@@ -88,7 +101,7 @@ def test_a_run_looked_at_twice_has_no_correlation(folder):
     """Two points always lie on a line, and have no p-value to write down."""
     arrays = {name: value[:2].contiguous() for name, value in load_file(folder / "history.safetensors").items()}
     save_file(arrays, folder / "history.safetensors")
-    result = dynamics(read_trajectory(folder))
+    result = milestones(read_trajectory(folder))
     assert result["purity_and_accuracy"] is None
     json.dumps(result, allow_nan=False)
 
@@ -96,27 +109,20 @@ def test_a_run_looked_at_twice_has_no_correlation(folder):
 def test_a_run_in_which_nothing_changed_has_no_correlation(folder):
     run = read_trajectory(folder)
     run.measures["accuracy"][:] = 0
-    assert dynamics(run)["purity_and_accuracy"] is None
+    assert milestones(run)["purity_and_accuracy"] is None
 
 
-def run_of(task, learned, positional, symbolic):
-    since = {"since_positional": [None] * 12, "final_positional": positional, "final_symbolic": symbolic}
-    return {"task": task, "learned_at": learned, "purity": {"0.1": since}, "purity_and_accuracy": {"spearman": 0.9}}
-
-
-@pytest.mark.parametrize(
-    ("run", "holds"),
-    [
-        (run_of("number", [1750, 2250, 2450, 3450], [1, 2, 3], [5, 6, 7, 8, 9, 10, 11]), [True, True, True, True]),
-        (run_of("number", [1750, 2000, 2000, 2200], [1, 2, 9], [3, 4, 5, 6, 7, 8]), [False, False, True, True]),
-        (run_of("number", [1750, 2000, 2000, None], [1, 2, 3, 9], [4, 5, 6, 7, 8]), [False, False, False, True]),
-        (run_of("letter", [2450, 2550, 2500, 2450], [], [*range(1, 12)]), [True, True, True, True]),
-        (run_of("letter", [2000, 2550, 2500, None], [0], [*range(1, 10)]), [False, False, False, True]),
-    ],
-)
-def test_claims_of_the_paper_are_judged(run, holds):
-    assert [claim["holds"] for claim in claims(run)] == holds
+def test_claims_are_judged_by_the_rules_of_the_scoreboard(runs, rows, tmp_path):
+    """By the training runs that were read and no others; at other sizes there are none."""
+    sources = [run for run in runs if run.command == "train" and run.name in ("number-0", "letter-1")]
+    result = rs.run("dynamics", sources=[run.folder for run in sources], progress=False)
+    found = {row.claim: row for row in result.claims()}
+    assert {"B-2-number-positional", "B-2-purity-rises", "ours-2-shares", "B-I-training-cost"} <= set(found)
+    assert all(row == found[row.claim] for row in judge(sources, "dynamics") if row.claim in found)
+    (recorded,) = (run for run in runs if run.name == "dynamics")
+    from_page = judge(result.study.evidence(recorded, runs), "dynamics")
+    assert {row.claim: row.verdict for row in from_page} == {row.claim: row.verdict for row in rows if row.claim in found}
 
 
 def test_no_claims_at_other_sizes(folder):
-    assert dynamics(read_trajectory(folder))["claims"] == []
+    assert rs.run("dynamics", sources=[folder]).claims() == []

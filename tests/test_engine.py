@@ -316,7 +316,7 @@ def test_the_command_joins_a_cluster_and_can_be_interrupted(cluster, tmp_path):
     long.send_signal(signal.SIGINT)
     said = long.communicate(timeout=60)
     assert long.returncode == 130, said
-    assert said == ("", "ropescope: interrupted; add --resume to the same command to go on\n")
+    assert said == ("", f"ropescope: interrupted; add --resume to the same command to continue in {tmp_path}\n")
     assert not list(tmp_path.glob(".shared*"))
     done = subprocess.run(train_command(cluster, tmp_path / "short", 20), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,10 +9,11 @@ from playwright.sync_api import expect
 from typer.testing import CliRunner
 
 from ropescope.cli import app
-from ropescope.experiments.dynamics import dynamics, heads_of
-from ropescope.report.dynamics import figures, milestones_chart
 from ropescope.report.page import write_page
 from ropescope.runs import History, HistoryFolder, find_runs, read_trajectory
+from ropescope.studies.dynamics.figures import milestones_chart
+from ropescope.studies.histories.figures import history_charts
+from ropescope.studies.histories.milestones import heads_of, milestones
 
 CONFIG = {"command": "watch", "model": {"name": "tiny"}}
 MEASURES = ("positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy")
@@ -52,7 +53,7 @@ def test_a_history_comes_back_as_it_was(folder):
 
 
 def test_heads_are_named_by_layer_and_number(folder):
-    result = dynamics(read_trajectory(folder))
+    result = milestones(read_trajectory(folder))
     pure = result["purity"]["0.1"]
     names = heads_of(result)
     assert [names[n] for n in pure["final_positional"]] == ["L1 H0"]
@@ -64,7 +65,6 @@ def test_heads_are_named_by_layer_and_number(folder):
     assert result["kinds"]["first"] == {"positional": 0, "symbolic": 0, "mixed": 4}
     assert result["kinds"]["last"] == {"positional": 1, "symbolic": 1, "mixed": 1}
     assert (result["learned_at"], result["best_accuracy"], result["purity_and_accuracy"]) == ([], None, None)
-    assert result["claims"] == []
     json.dumps(result, allow_nan=False)
 
 
@@ -73,9 +73,8 @@ def test_twelve_heads_of_few_layers_are_not_taken_for_twelve_layers(tmp_path):
     wide = {name: np.full((3, 4), 0.5, dtype=np.float32) for name in MEASURES}
     kept.add(0, wide | {"accuracy": np.zeros(4, dtype=np.float32)})
     kept.add(1, wide | {"accuracy": np.ones(4, dtype=np.float32)})
-    result = dynamics(read_trajectory(tmp_path))
+    result = milestones(read_trajectory(tmp_path))
     assert result["learned_at"] == [1, 1, 1, 1]
-    assert result["claims"] == []
 
 
 def test_dynamics_of_it_from_the_shell(folder, tmp_path):
@@ -83,7 +82,10 @@ def test_dynamics_of_it_from_the_shell(folder, tmp_path):
     done = CliRunner().invoke(app, ["dynamics", str(folder), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "L1 H0" in done.output
-    assert {path.name for path in out.glob("*.png")} == {f"watched-{name}.png" for name in ("learning", "heads", "layers")}
+    assert {path.name for path in out.glob("*.png")} == {
+        "milestones.png",
+        *(f"watched-{name}.png" for name in ("learning", "heads", "layers")),
+    }
     summary = json.loads((out / "summary.json").read_text())
     marks = milestones_chart(summary["results"]).to_dict()["datasets"]
     assert {row["of"] for rows in marks.values() for row in rows} == {"L1 H0", "L1 H1"}
@@ -93,7 +95,7 @@ def test_dynamics_of_it_from_the_shell(folder, tmp_path):
 
 def test_figures_hold_every_head_and_no_nan(folder):
     run = read_trajectory(folder)
-    drawn = figures(run, dynamics(run), [3])
+    drawn = history_charts(run, milestones(run), [3])
     for chart in drawn.values():
         json.dumps(chart.to_dict(), allow_nan=False)
     rows = [row for rows in drawn["learning"].to_dict()["datasets"].values() for row in rows]
@@ -112,8 +114,8 @@ def test_a_page_opens_it_at_any_moment(folder, tmp_path):
     (run,) = find_runs([folder])
     assert (run.command, run.results) == ("watch", {})
     page = write_page([folder], tmp_path / "page.html").read_text()
-    assert "tiny, 3 looks up to step 30, not ended yet: 1 pure positional, 1 pure symbolic of 3 heads" in page
-    assert "looking failed at 1 step" in page
+    assert "tiny, measured 3 times up to step 30, not ended yet: 1 pure positional, 1 pure symbolic of 3 heads" in page
+    assert "measuring failed at 1 step" in page
     kept = HistoryFolder(folder, CONFIG)
     assert kept.history.layers == [1, 3]
     kept.finish({"looks": 3})
@@ -129,7 +131,7 @@ def test_a_page_of_a_single_look(rows, tmp_path):
     for step, row in enumerate(rows):
         kept.add(step, row)
     page = write_page([kept.folder], tmp_path / "page.html").read_text()
-    assert ("no look has given scores" in page) == np.isnan(rows[0]["positional"]).all()
+    assert ("no step has scores" in page) == np.isnan(rows[0]["positional"]).all()
 
 
 def test_rows_of_a_way_not_taken_are_dropped(folder):

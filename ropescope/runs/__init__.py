@@ -5,7 +5,7 @@ from __future__ import annotations
 from .files import sha256, write_whole
 from .folder import Run, claim, find_runs, new_summary, plain, read_profile, read_run, write_summary
 from .headers import read_header
-from .history import History, HistoryFolder, Row, Trajectory, read_trajectory
+from .history import History, HistoryFolder, Row, Trajectory, make_trajectory, read_trajectory
 from .lock import locked, new_folder
 from .sealed import SEAL, cached_arrays, packed_arrays, read_arrays, read_json, read_sealed, sealed
 from .units import ENGINES, HERE, Engine, cached_units, in_order, spread
@@ -26,6 +26,7 @@ __all__ = [
     "find_runs",
     "in_order",
     "locked",
+    "make_trajectory",
     "new_folder",
     "new_summary",
     "packed_arrays",

@@ -214,8 +214,13 @@ def read_trajectory(folder: Path) -> Trajectory:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None
     except (ValueError, RecursionError) as error:
         raise _damaged(folder, str(error)) from None
-    steps, layers = _checked(folder, config, arrays)
-    return Trajectory(folder.name, config, steps, layers, arrays)
+    return make_trajectory(folder, folder.name, config, arrays)
+
+
+def make_trajectory(source: Path, name: str, config: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> Trajectory:
+    """The trajectory of a history's arrays and settings; raises a ValueError that names the source if they are damaged."""
+    steps, layers = _checked(source, config, arrays)
+    return Trajectory(name, config, steps, layers, arrays)
 
 
 def _damaged(folder: Path, why: str) -> ValueError:

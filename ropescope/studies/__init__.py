@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 FOLDERS = (
     "profile",
+    "training",
+    "dynamics",
     "mechanisms",
     "length",
     "theory",

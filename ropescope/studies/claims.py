@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from ..experiments.dynamics import dynamics
-from ..runs import Run, Trajectory, read_trajectory
+from ..runs import Run
 
 Verdict = Literal["reproduced", "partly", "not", "not run"]
 Paper = Literal["A", "B", "ours"]
@@ -65,20 +63,6 @@ class Found:
     chart: str = ""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training run: its history, and the analysis of `ropescope dynamics`."""
-
-    run: Run
-    history: Trajectory
-    said: dict[str, Any]
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run."""
-        return int(self.run.config["seed"])
-
-
 class Runs:
     """The runs given, by command."""
 
@@ -111,28 +95,6 @@ class Runs:
             return [not any((run.folder / name).exists() for name in either) for either in names]
 
         return sorted(self.of("profile"), key=missing)
-
-    @cached_property
-    def _trained(self) -> list[Trained]:
-        found = []
-        for run in self.of("train"):
-            history = read_trajectory(run.folder)
-            found.append(Trained(run, history, dynamics(history)))
-        return found
-
-    def trained(self, task: str) -> list[Trained]:
-        """Training runs of a task at paper B's size: 12 layers of one head, four hop counts."""
-        of_task = [one for one in self._trained if one.history.task == task]
-        if not of_task:
-            raise NotRunError(f"no finished training run of the {task} task among those given")
-        full = [one for one in of_task if len(one.said["learned_at"]) == 4 and _sizes(one.history) == (12, 1)]
-        if not full:
-            raise NotRunError(f"training runs of the {task} task are smaller than paper B's (12 layers, 4 hop counts)")
-        return sorted(full, key=lambda one: one.seed)
-
-
-def _sizes(history: Trajectory) -> tuple[int, ...]:
-    return history.measures["positional"].shape[1:]
 
 
 Rule = Callable[[Runs], Found]
@@ -193,7 +155,7 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-OLD = ("chat", "multihop")
+OLD = ("chat",)
 
 
 def all_cases() -> list[Case]:

@@ -35,7 +35,7 @@ class Result:
 
     study    the study, with its name and settings
     run      the run folder with `run.config` and `run.results`
-    sources  runs from which this run was made; claims are judged from them too
+    sources  runs from which this run was made, or that were made with it, as by several seeds; claims are judged from them too
 
     `dataset` and `plot` raise errors if the run has no dataset or no such figure.
 
@@ -77,8 +77,9 @@ class Result:
         return self.study.dataset(self.run)
 
     def table(self) -> Tables:
-        """Tables and lines of text, as the command prints them."""
-        return Tables(self.study.tables(self.run))
+        """Tables and lines of text, as the command prints them, also of runs that were made together with this one."""
+        together = [run for run in self.sources if run.command == self.study.name]
+        return Tables(part for run in (self.run, *together) for part in self.study.tables(run))
 
     def figures(self) -> dict[str, Figure]:
         """All figures by name, each with its chart and how to read it."""

@@ -8,7 +8,7 @@ import tempfile
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from .. import console
 from ..charts import write_chart
 from ..runs import HERE, Engine, Run, find_runs, locked, new_summary, read_run, write_summary, write_whole
 from .result import Result
-from .study import Outcome, Settings, Study, Work
+from .study import Outcome, Settings, Study, Work, check_seed
 
 
 def run_study(
@@ -52,10 +52,12 @@ def run_in_folder(
         if temporary is not None:
             on_failure.callback(shutil.rmtree, temporary, ignore_errors=True)
         folder = out or Path(temporary or "", study.name)
-        with _left_as_found(folder), locked(folder, patience):
-            outcome = compute(Work(folder, engine, progress, console.tell))
-            run = _write(study, folder, outcome, pictures=out is not None)
-        result = Result(study, run, find_runs(list(outcome.sources)) if outcome.sources else [])
+        work = Work(folder, engine, progress, console.tell, progress is console.silent, patience)
+        with _left_as_found(folder), nullcontext() if study.own else locked(folder, patience):
+            outcome = compute(work)
+            sources = list(outcome.sources)
+            run = read_run(sources.pop(0)) if study.own else _write(study, folder, outcome, pictures=out is not None)
+        result = Result(study, run, find_runs(sources) if sources else [])
         on_failure.pop_all()
     if temporary is not None:  # it lasts as long as the result
         weakref.finalize(result, shutil.rmtree, temporary, ignore_errors=True)
@@ -112,17 +114,11 @@ def make_settings(study: Study, given: Mapping[str, Any], preset: str | None = N
         raise ValueError(f"{study.name} has no setting {unknown[0]!r}: it has {', '.join(names)}")
     chosen = dict(study.presets.get(preset or next(iter(study.presets), ""), {}))
     chosen |= {name: parsed(name, types_of[name], value) for name, value in given.items()}
-    _check_seed(chosen.get("seed"))
+    check_seed(chosen.get("seed"))
     for name, entry in names.items():
         if entry.default is MISSING and entry.default_factory is MISSING and name not in chosen:
             raise ValueError(f"{study.name} needs {name}: {entry.metadata['help'][0].lower()}{entry.metadata['help'][1:]}")
     return study.settings(**chosen)
-
-
-def _check_seed(seed: int | None) -> None:
-    """Refuse seeds that torch or numpy do not accept; derived seeds are larger than the given one."""
-    if seed is not None and not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
 
 
 def parsed(name: str, kind: Any, value: Any) -> Any:

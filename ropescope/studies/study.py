@@ -108,12 +108,16 @@ class Work:
     engine    where units of work run: here or on a cluster
     progress  function of an iterable, its length and a label that shows a progress bar
     tell      function that shows one line to the user
+    quiet     whether no progress is to be shown
+    patience  seconds to wait for another process that holds a folder
     """
 
     folder: Path
     engine: Engine
     progress: Callable[[Iterable[Any], int, str], Iterable[Any]]
     tell: Callable[[str], None]
+    quiet: bool = False
+    patience: float = 0.0
 
     def resumed(self, config: Mapping[str, Any], holds: str, other: str) -> None:
         """Check that the folder is empty or holds results of the same `config`; otherwise raise a ValueError."""
@@ -132,6 +136,12 @@ class Work:
 
         paths = [self.folder / f"{name}.safetensors" for name in names]
         yield from self.progress(cached_units(paths, compute, shared, units, self.engine), len(units), label)
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise ValueError unless torch and numpy both take the seed, with room for the seeds that follow it."""
+    if seed is not None and not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
 
 
 def _no_figures(_: Run) -> dict[str, Figure]:
@@ -168,6 +178,7 @@ class Study:
     evidence  runs from which claims about this run are judged, out of all runs given
     failed    one sentence if the run counts as a failure (the command then ends with exit code 1), else empty
     page      folders of the runs that the run's own page shows; the page is written to `index.html` in the run folder
+    own       whether `run` itself locks its folders and writes their summaries; they are the sources of its outcome
     preview   flag and help of an option that runs nothing, and the function of settings and folder that it calls
     """
 
@@ -189,4 +200,5 @@ class Study:
     evidence: Callable[[Run, Sequence[Run]], list[Run]] = _alone
     failed: Callable[[Run], str] = lambda _: ""
     page: Callable[[Run], list[Path]] | None = None
+    own: bool = False
     preview: tuple[str, str, Callable[[Settings, Path], list[Table | str]]] | None = None

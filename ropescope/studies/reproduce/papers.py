@@ -15,11 +15,13 @@ import altair as alt
 import vl_convert
 
 from ...charts import Chart
-from ...report import dynamics, llm
+from ...report import llm
 from ...runs import Run, find_runs, read_profile, write_whole
 from ...tasks import TASKS
 from .. import study_of
-from ..claims import NotRunError, Runs, Trained
+from ..claims import NotRunError, Runs
+from ..dynamics.trained import Trained, trained
+from ..histories import learning
 from ..length import figures as length
 from ..mechanisms import figures as mechanisms
 from ..mechanisms.claims import TABLE_1
@@ -215,7 +217,7 @@ def _trained(runs: Runs) -> dict[str, Trained]:
     """One training run for each task: of the seed whose mechanisms are recorded, else the first."""
     chosen = {}
     for task in TASKS:
-        found = runs.trained(task)
+        found = trained(runs, task)
         looked_at = {run.config[task]["seed"] for run in runs.all if run.command == "mechanisms" and task in run.config}
         chosen[task] = next((one for one in found if one.seed in looked_at), found[0])
     return chosen
@@ -233,16 +235,16 @@ def _over_steps(draw: Callable[[Trained], Chart]) -> Draw:
 
 def _some_layers(one: Trained) -> Chart:
     """Scores of four layers: the first, and those that became pure first and last."""
-    layers = dynamics.telling_layers(one.said)
-    return dynamics.scores_chart(one.history, [*layers[:3], layers[-1]] if len(layers) > 4 else layers)
+    layers = learning.telling_layers(one.milestones)
+    return learning.scores_chart(one.history, [*layers[:3], layers[-1]] if len(layers) > 4 else layers)
 
 
 def _pure_heads(one: Trained) -> Chart:
-    return dynamics.purity_charts(one.history, one.said)[0]
+    return learning.purity_charts(one.history, one.milestones)[0]
 
 
 def _pure_steps(one: Trained) -> Chart:
-    return dynamics.purity_charts(one.history, one.said)[1]
+    return learning.purity_charts(one.history, one.milestones)[1]
 
 
 def _used_planes(task: str, run: Run) -> Chart:
@@ -252,7 +254,7 @@ def _used_planes(task: str, run: Run) -> Chart:
 def _layers(task: str) -> Draw:
     def panel(runs: Runs) -> tuple[Chart, Sequence[Run]]:
         one = _trained(runs)[task]
-        return dynamics.layers_chart(one.history), [one.run]
+        return learning.layers_chart(one.history), [one.run]
 
     return panel
 
@@ -417,7 +419,7 @@ LAYOUTS = (
                 "A",
                 "Accuracy per hop count",
                 "dashed: mean of |positional - symbolic| over heads",
-                _over_steps(lambda one: dynamics.accuracy_chart(one.history)),
+                _over_steps(lambda one: learning.accuracy_chart(one.history)),
             ),
             Panel("B", "Scores of some layers", "over training steps; dashed: entropy of attention", _over_steps(_some_layers)),
             Panel("C", "Pure heads", GAMMA, _over_steps(_pure_heads)),

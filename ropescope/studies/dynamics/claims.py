@@ -1,55 +1,18 @@
-"""Claims on the number and letter tasks: learning, heads, planes, mechanisms (paper B, sections 3.1 to 3.3)."""
+"""Claims on how the number and letter tasks are learned, and which heads come of it (paper B, section 3.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
-from ...studies.claims import Found, Runs, Trained, claims_in, every, graded, listed, span
 from ...tasks import TASKS
+from ..claims import Found, Runs, claims_in, every, graded, listed, span
+from .trained import GAMMA, NEAR, SEEDS, SETTING, Trained, by_seed, near, parameter_count, pure_heads, trained
 
 claim = claims_in("The number and letter tasks, and how they are learned")
-
-GAMMA = "0.1"
-"""Heads are pure up to this."""
-NEAR = 0.2
-"""Steps of training are as in the paper within this share of them: it gives them in round numbers, read off curves."""
-SEEDS = "In every seed: reproduced; in some: partly."
-SETTING = {
-    "samples": [432_000, 2_400, 45_600],
-    "layers": 12,
-    "heads": 1,
-    "width": 128,
-    "mlp_width": 512,
-    "dropout": 0.1,
-    "batch": 64,
-    "steps": 6_750,
-    "warm_up": 750,
-    "weight_decay": 1e-4,
-}
-"""Paper B's data, model and schedule, as far as it or its released code gives them."""
-
-
-def _by_seed(runs: Sequence[Trained], say: Any) -> str:
-    """What each seed says, said once if all say the same."""
-    told = [say(run) for run in runs]
-    seeds = "every seed" if len(runs) > 1 else f"seed {runs[0].seed}"
-    if len(set(told)) == 1:
-        return f"{told[0]} in {seeds}"
-    return "; ".join(f"seed {run.seed}: {text}" for run, text in zip(runs, told, strict=True))
-
-
-def _near(steps: Iterable[int | None], paper: int) -> bool:
-    return all(step is not None and abs(step - paper) <= NEAR * paper for step in steps)
-
-
-def _pure(run: Trained, key: str) -> list[Any]:
-    found: list[Any] = run.said["purity"][GAMMA][key]
-    return found
 
 
 @claim(
@@ -62,11 +25,11 @@ def _pure(run: Trained, key: str) -> list[Any]:
 def setting(runs: Runs) -> Found:
     """The setting: 480,000 sequences of each task in three parts, a 12-layer GPT-J with one head a layer, one epoch of 6,750
     steps."""
-    every_run = [*runs.trained("number"), *runs.trained("letter")]
+    every_run = [*trained(runs, "number"), *trained(runs, "letter")]
     other = sorted({key for one in every_run for key, value in SETTING.items() if one.run.config[key] != value})
     rates = span((one.run.config["rate"] for one in every_run), "g")
-    said = f"{len(every_run)} runs as in the paper but for {', '.join(other) or 'nothing'}; peak rate {rates}"
-    return Found(said, graded(not other), every_run[0].run, "learning")
+    text = f"{len(every_run)} runs as in the paper but for {', '.join(other) or 'nothing'}; peak rate {rates}"
+    return Found(text, graded(not other), every_run[0].run, "learning")
 
 
 @claim(
@@ -78,27 +41,19 @@ def setting(runs: Runs) -> Found:
 )
 def parameters(runs: Runs) -> Found:
     """The model has about 2.4 million parameters; the vocabulary is 136 (number) and 128 tokens (letter)."""
-    found = [runs.trained(task)[0] for task in TASKS]
+    found = [trained(runs, task)[0] for task in TASKS]
     words = [TASKS[one.history.task](**one.run.config["task_sizes"]).vocab_size for one in found]
     counts = [parameter_count(one.run.config, size) for one, size in zip(found, words, strict=True)]
-    said = "; ".join(f"{task} {n / 1e6:.2f} M, {size} tokens" for task, n, size in zip(TASKS, counts, words, strict=True))
+    text = "; ".join(f"{task} {n / 1e6:.2f} M, {size} tokens" for task, n, size in zip(TASKS, counts, words, strict=True))
     close = all(abs(n - 2.4e6) <= 0.05e6 for n in counts)
-    return Found(said, graded(close and words == [136, 128], close), found[0].run, "learning")
-
-
-def parameter_count(config: Mapping[str, Any], vocabulary: int) -> int:
-    """Of a GPT-J: four square matrices, two of the MLP with biases and one norm a layer; embedding, last norm, read-out "
-    "with bias."""
-    width, inner = config["width"], config["mlp_width"]
-    layer = 4 * width**2 + 2 * width * inner + inner + width + 2 * width
-    return int(config["layers"] * layer + 2 * vocabulary * width + vocabulary + 2 * width)
+    return Found(text, graded(close and words == [136, 128], close), found[0].run, "learning")
 
 
 def _accuracy(runs: Runs, task: str) -> Found:
-    found = runs.trained(task)
+    found = trained(runs, task)
     worst = [min(one.run.results["test_accuracy"].values()) for one in found]
-    said = f"worst hop count {span(worst, '.4f')} over {len(found)} seeds"
-    return Found(said, every(value >= 0.99 for value in worst), found[0].run, "learning")
+    text = f"worst hop count {span(worst, '.4f')} over {len(found)} seeds"
+    return Found(text, every(value >= 0.99 for value in worst), found[0].run, "learning")
 
 
 ACCURATE = "Test accuracy of the worst hop count at the last step; 0.99 in every seed."
@@ -117,11 +72,11 @@ def letter_accuracy(runs: Runs) -> Found:
 
 
 def _solved_at(runs: Runs, task: str, paper: int) -> Found:
-    found = runs.trained(task)
-    best = [one.said["step_of_best_accuracy"] for one in found]
-    said = f"best accuracy first at {span(best, ',d')}"
+    found = trained(runs, task)
+    best = [one.milestones["step_of_best_accuracy"] for one in found]
+    text = f"best accuracy first at {span(best, ',d')}"
     return Found(
-        said, graded(_near(best, paper), all(one.said["best_accuracy"] >= 0.99 for one in found)), found[0].run, "learning"
+        text, graded(near(best, paper), all(one.milestones["best_accuracy"] >= 0.99 for one in found)), found[0].run, "learning"
     )
 
 
@@ -149,16 +104,18 @@ def letter_when(runs: Runs) -> Found:
 )
 def hop_by_hop(runs: Runs) -> Found:
     """The number task is learned hop by hop: one hop first, then two, three, four."""
-    found = runs.trained("number")
+    found = trained(runs, "number")
     return Found(_learned(found), every(_ordered(one) for one in found), found[0].run, "learning")
 
 
 def _learned(found: Sequence[Trained]) -> str:
-    return _by_seed(found, lambda one: ", ".join("never" if step is None else f"{step:,}" for step in one.said["learned_at"]))
+    return by_seed(
+        found, lambda one: ", ".join("never" if step is None else f"{step:,}" for step in one.milestones["learned_at"])
+    )
 
 
 def _ordered(one: Trained) -> bool:
-    steps, look = one.said["learned_at"], int(np.diff(one.history.steps).min())
+    steps, look = one.milestones["learned_at"], int(np.diff(one.history.steps).min())
     if None in steps:
         return False
     return all(later >= earlier - look for earlier, later in pairwise(steps)) and steps[-1] - steps[0] >= 500
@@ -173,11 +130,11 @@ def _ordered(one: Trained) -> bool:
 )
 def hop_steps(runs: Runs) -> Found:
     """One hop is learned at some 2,000 steps, four hops at some 3,200."""
-    found = runs.trained("number")
-    first, last = ([one.said["learned_at"][n] for one in found] for n in (0, 3))
-    ends = _near(first, 2000), _near(last, 3200)
-    said = " and ".join(span((step for step in steps if step is not None), ",d") for steps in (first, last) if any(steps))
-    return Found(said or "never", graded(all(ends), any(ends)), found[0].run, "learning")
+    found = trained(runs, "number")
+    first, last = ([one.milestones["learned_at"][n] for one in found] for n in (0, 3))
+    ends = near(first, 2000), near(last, 3200)
+    text = " and ".join(span((step for step in steps if step is not None), ",d") for steps in (first, last) if any(steps))
+    return Found(text or "never", graded(all(ends), any(ends)), found[0].run, "learning")
 
 
 @claim(
@@ -189,8 +146,8 @@ def hop_steps(runs: Runs) -> Found:
 )
 def together(runs: Runs) -> Found:
     """In the letter task all hop counts are learned together."""
-    found = runs.trained("letter")
-    holds = [None not in one.said["learned_at"] and np.ptp(one.said["learned_at"]) <= 400 for one in found]
+    found = trained(runs, "letter")
+    holds = [None not in one.milestones["learned_at"] and np.ptp(one.milestones["learned_at"]) <= 400 for one in found]
     return Found(_learned(found), every(bool(x) for x in holds), found[0].run, "learning")
 
 
@@ -203,12 +160,12 @@ def together(runs: Runs) -> Found:
 )
 def letter_done(runs: Runs) -> Found:
     """They are learned by some 2,900 steps."""
-    found = runs.trained("letter")
-    last = [max((step for step in one.said["learned_at"] if step is not None), default=None) for one in found]
+    found = trained(runs, "letter")
+    last = [max((step for step in one.milestones["learned_at"] if step is not None), default=None) for one in found]
     known = [step for step in last if step is not None]
     if len(known) < len(last):
         return Found("not learned in every seed", "not", found[0].run, "learning")
-    return Found(span(known, ",d"), graded(_near(last, 2900), max(known) <= 2900 * (1 + NEAR)), found[0].run, "learning")
+    return Found(span(known, ",d"), graded(near(last, 2900), max(known) <= 2900 * (1 + NEAR)), found[0].run, "learning")
 
 
 @claim(
@@ -220,12 +177,12 @@ def letter_done(runs: Runs) -> Found:
 )
 def uniform_start(runs: Runs) -> Found:
     """Both scores and the entropy of attention start near 1: uniform attention."""
-    found = [*runs.trained("number"), *runs.trained("letter")]
+    found = [*trained(runs, "number"), *trained(runs, "letter")]
     least = {
         name: min(float(one.history.measures[name][0].min()) for one in found) for name in ("positional", "symbolic", "entropy")
     }
-    said = ", ".join(f"{name} at least {value:.2f}" for name, value in least.items())
-    return Found(said, graded(min(least.values()) >= 0.95), found[0].run, "learning")
+    text = ", ".join(f"{name} at least {value:.2f}" for name, value in least.items())
+    return Found(text, graded(min(least.values()) >= 0.95), found[0].run, "learning")
 
 
 @claim(
@@ -237,10 +194,10 @@ def uniform_start(runs: Runs) -> Found:
 )
 def purity_rises(runs: Runs) -> Found:
     """Heads become pure as accuracy rises."""
-    found = [*runs.trained("number"), *runs.trained("letter")]
-    ranks = [(one.said["purity_and_accuracy"] or {"spearman": 0.0})["spearman"] for one in found]
-    said = f"rank correlation {span(ranks)} over {len(found)} runs"
-    return Found(said, every(rank >= 0.8 for rank in ranks), found[0].run, "learning")
+    found = [*trained(runs, "number"), *trained(runs, "letter")]
+    ranks = [(one.milestones["purity_and_accuracy"] or {"spearman": 0.0})["spearman"] for one in found]
+    text = f"rank correlation {span(ranks)} over {len(found)} runs"
+    return Found(text, every(rank >= 0.8 for rank in ranks), found[0].run, "learning")
 
 
 @claim(
@@ -251,13 +208,13 @@ def purity_rises(runs: Runs) -> Found:
     "Of the heads that are pure at the end, the share that is so where accuracy is first best; 0.9 in every run, partly "
     "from 0.5 on.",
 )
-def maximum_when_pure(runs: Runs) -> Found:
+def maximum_whenpure(runs: Runs) -> Found:
     """Accuracy reaches its maximum only when the heads are pure."""
-    found = [*runs.trained("number"), *runs.trained("letter")]
+    found = [*trained(runs, "number"), *trained(runs, "letter")]
     shares = []
     for one in found:
         kinds = purity(one.history.measures["positional"], one.history.measures["symbolic"], float(GAMMA))
-        best = int(np.flatnonzero(one.history.steps == one.said["step_of_best_accuracy"])[0])
+        best = int(np.flatnonzero(one.history.steps == one.milestones["step_of_best_accuracy"])[0])
         last = (kinds[-1] == POSITIONAL) | (kinds[-1] == SYMBOLIC)
         shares.append(float((kinds[best] == kinds[-1])[last].mean()) if last.any() else 0.0)
     texts = "; ".join(f"{one.run.name} {share:.0%}" for one, share in zip(found, shares, strict=True))
@@ -273,15 +230,15 @@ def maximum_when_pure(runs: Runs) -> Found:
 )
 def number_positional(runs: Runs) -> Found:
     """The number model ends with four pure positional heads, all in early layers."""
-    found = runs.trained("number")
-    counts = [len(_pure(one, "final_positional")) for one in found]
-    early = all(layer < 5 for one in found for layer in _pure(one, "final_positional"))
-    others = [n for n in range(5) if not any(n in _pure(one, "final_positional") for one in found)]
-    said = _by_seed(found, lambda one: listed(_pure(one, "final_positional")))
+    found = trained(runs, "number")
+    counts = [len(pure_heads(one, "final_positional")) for one in found]
+    early = all(layer < 5 for one in found for layer in pure_heads(one, "final_positional"))
+    others = [n for n in range(5) if not any(n in pure_heads(one, "final_positional") for one in found)]
+    text = by_seed(found, lambda one: listed(pure_heads(one, "final_positional")))
     for layer in [n for n in others if n][-1:]:  # the early layer that comes nearest, if any is short of it
         both = [[float(one.history.measures[name][-1, layer, 0]) for one in found] for name in ("positional", "symbolic")]
-        said += f"; L{layer} is at {span(both[0])} / {span(both[1])}"
-    return Found(said, graded(early and min(counts) >= 4, early and min(counts) >= 3), found[0].run, "learning")
+        text += f"; L{layer} is at {span(both[0])} / {span(both[1])}"
+    return Found(text, graded(early and min(counts) >= 4, early and min(counts) >= 3), found[0].run, "learning")
 
 
 @claim(
@@ -293,23 +250,23 @@ def number_positional(runs: Runs) -> Found:
 )
 def number_symbolic(runs: Runs) -> Found:
     """All later heads of the number model end pure symbolic."""
-    found = runs.trained("number")
+    found = trained(runs, "number")
     return _symbolic(found, range(4, 12), 6)
 
 
 def _symbolic(found: Sequence[Trained], paper: range, part: int) -> Found:
-    shared = [len(set(_pure(one, "final_symbolic")) & set(paper)) for one in found]
-    said = _by_seed(found, lambda one: f"{len(_pure(one, 'final_symbolic'))} ({listed(_pure(one, 'final_symbolic'))})")
-    return Found(said, graded(min(shared) == len(paper), min(shared) >= part), found[0].run, "learning")
+    shared = [len(set(pure_heads(one, "final_symbolic")) & set(paper)) for one in found]
+    text = by_seed(found, lambda one: f"{len(pure_heads(one, 'final_symbolic'))} ({listed(pure_heads(one, 'final_symbolic'))})")
+    return Found(text, graded(min(shared) == len(paper), min(shared) >= part), found[0].run, "learning")
 
 
 MIXED = "Neither pure positional nor pure symbolic at gamma 0.1 at the last step. " + SEEDS
 
 
 def _mixed(runs: Runs, task: str) -> Found:
-    found = runs.trained(task)
+    found = trained(runs, task)
     both = [[float(one.history.measures[name][-1, 0, 0]) for one in found] for name in ("positional", "symbolic")]
-    pure = [0 in [*_pure(one, "final_positional"), *_pure(one, "final_symbolic")] for one in found]
+    pure = [0 in [*pure_heads(one, "final_positional"), *pure_heads(one, "final_symbolic")] for one in found]
     return Found(f"positional {span(both[0])}, symbolic {span(both[1])}", every(not x for x in pure), found[0].run, "learning")
 
 
@@ -335,12 +292,12 @@ def letter_first(runs: Runs) -> Found:
 )
 def one_at_a_time(runs: Runs) -> Found:
     """Positional heads appear one at a time, a step-like curve."""
-    found = runs.trained("number")
-    since = [sorted(step for step in _pure(one, "since_positional") if step is not None) for one in found]
+    found = trained(runs, "number")
+    since = [sorted(step for step in pure_heads(one, "since_positional") if step is not None) for one in found]
     apart = [len(steps) > 1 and len(set(steps)) == len(steps) for steps in since]
-    when = [bool(steps) and _near(steps[:1], 2400) and _near(steps[-1:], 4500) for steps in since]
-    said = "; ".join(f"seed {one.seed}: {', '.join(f'{s:,}' for s in steps)}" for one, steps in zip(found, since, strict=True))
-    return Found(said, graded(all(apart) and all(when), any(apart)), found[0].run, "learning")
+    when = [bool(steps) and near(steps[:1], 2400) and near(steps[-1:], 4500) for steps in since]
+    text = "; ".join(f"seed {one.seed}: {', '.join(f'{s:,}' for s in steps)}" for one, steps in zip(found, since, strict=True))
+    return Found(text, graded(all(apart) and all(when), any(apart)), found[0].run, "learning")
 
 
 @claim(
@@ -352,9 +309,9 @@ def one_at_a_time(runs: Runs) -> Found:
 )
 def letter_positional(runs: Runs) -> Found:
     """The letter model has no positional head."""
-    found = runs.trained("letter")
-    said = _by_seed(found, lambda one: listed(_pure(one, "final_positional")))
-    return Found(said, every(not _pure(one, "final_positional") for one in found), found[0].run, "learning")
+    found = trained(runs, "letter")
+    text = by_seed(found, lambda one: listed(pure_heads(one, "final_positional")))
+    return Found(text, every(not pure_heads(one, "final_positional") for one in found), found[0].run, "learning")
 
 
 @claim(
@@ -366,7 +323,7 @@ def letter_positional(runs: Runs) -> Found:
 )
 def letter_symbolic(runs: Runs) -> Found:
     """All heads of the letter model but the first end pure symbolic."""
-    return _symbolic(runs.trained("letter"), range(1, 12), 8)
+    return _symbolic(trained(runs, "letter"), range(1, 12), 8)
 
 
 @claim(
@@ -378,17 +335,18 @@ def letter_symbolic(runs: Runs) -> Found:
 )
 def letter_last(runs: Runs) -> Found:
     """L11 is the last head of the letter model to become pure."""
-    found = runs.trained("letter")
+    found = trained(runs, "letter")
 
     def when(one: Trained) -> int | None:
-        step: int | None = _pure(one, "since_symbolic")[11]
+        step: int | None = pure_heads(one, "since_symbolic")[11]
         return step
 
     last = [
-        when(one) is not None and when(one) == max(s for s in _pure(one, "since_symbolic") if s is not None) for one in found
+        when(one) is not None and when(one) == max(s for s in pure_heads(one, "since_symbolic") if s is not None)
+        for one in found
     ]
-    said = _by_seed(found, lambda one: "L11 never pure" if when(one) is None else f"L11 from {when(one):,} on")
-    return Found(said, graded(all(last) and _near(map(when, found), 2900), any(last)), found[0].run, "learning")
+    text = by_seed(found, lambda one: "L11 never pure" if when(one) is None else f"L11 from {when(one):,} on")
+    return Found(text, graded(all(last) and near(map(when, found), 2900), any(last)), found[0].run, "learning")
 
 
 @claim(
@@ -401,14 +359,14 @@ def letter_last(runs: Runs) -> Found:
 )
 def hops_follow_heads(runs: Runs) -> Found:
     """In the number task n hops are learned when n positional heads have formed."""
-    found = runs.trained("number")
+    found = trained(runs, "number")
     holds = []
     for one in found:
-        formed = sorted(step for step in _pure(one, "first_positional") if step is not None)
-        for n, learned in enumerate(one.said["learned_at"]):
+        formed = sorted(step for step in pure_heads(one, "first_positional") if step is not None)
+        for n, learned in enumerate(one.milestones["learned_at"]):
             holds.append(learned is not None and n < len(formed) and formed[n] <= learned)
-    said = f"{sum(holds)} of {len(holds)} hop counts and seeds"
-    return Found(said, graded(all(holds), 2 * sum(holds) >= len(holds)), found[0].run, "learning")
+    text = f"{sum(holds)} of {len(holds)} hop counts and seeds"
+    return Found(text, graded(all(holds), 2 * sum(holds) >= len(holds)), found[0].run, "learning")
 
 
 @claim(
@@ -420,13 +378,13 @@ def hops_follow_heads(runs: Runs) -> Found:
 )
 def letter_waits(runs: Runs) -> Found:
     """In the letter task all hop counts wait for the last symbolic head."""
-    found = runs.trained("letter")
-    last = [max(_pure(one, "first_symbolic")[n] for n in _pure(one, "final_symbolic")) for one in found]
-    learned = [max((step for step in one.said["learned_at"] if step is not None), default=0) for one in found]
-    said = "; ".join(
+    found = trained(runs, "letter")
+    last = [max(pure_heads(one, "first_symbolic")[n] for n in pure_heads(one, "final_symbolic")) for one in found]
+    learned = [max((step for step in one.milestones["learned_at"] if step is not None), default=0) for one in found]
+    text = "; ".join(
         f"seed {one.seed}: head {head:,}, hops {hop:,}" for one, head, hop in zip(found, last, learned, strict=True)
     )
-    return Found(said, every(head <= hop for head, hop in zip(last, learned, strict=True)), found[0].run, "learning")
+    return Found(text, every(head <= hop for head, hop in zip(last, learned, strict=True)), found[0].run, "learning")
 
 
 @claim(
@@ -447,12 +405,12 @@ def shares(runs: Runs) -> Found:
     ]
     least, leads = [], []
     for task, name, layers, _ in parts:
-        values = [float(one.history.measures[name][-1, n, 0]) for one in runs.trained(task) for n in layers]
+        values = [float(one.history.measures[name][-1, n, 0]) for one in trained(runs, task) for n in layers]
         least.append(min(values))
         leads.append(min(values) > 0.5)
-    said = "; ".join(f"{task} {name.split('_')[0]} {value:.2f}" for (task, name, _, _), value in zip(parts, least, strict=True))
+    text = "; ".join(f"{task} {name.split('_')[0]} {value:.2f}" for (task, name, _, _), value in zip(parts, least, strict=True))
     close = all(value >= trial - 0.1 for value, (*_, trial) in zip(least, parts, strict=True))
-    return Found(said, graded(all(leads) and close, all(leads)), runs.trained("number")[0].run, "layers")
+    return Found(text, graded(all(leads) and close, all(leads)), trained(runs, "number")[0].run, "layers")
 
 
 @claim(
@@ -467,11 +425,11 @@ def first_heads(runs: Runs) -> Found:
     symbolic."""
     parts = [("number", "positional", range(1, 5)), ("number", "symbolic", range(6, 12)), ("letter", "symbolic", range(11))]
     least = [
-        min(float(one.history.measures[name][-1, n, 0]) for one in runs.trained(task) for n in layers)
+        min(float(one.history.measures[name][-1, n, 0]) for one in trained(runs, task) for n in layers)
         for task, name, layers in parts
     ]
-    said = ", ".join(f"{task} {name} at least {value:.2f}" for (task, name, _), value in zip(parts, least, strict=True))
-    return Found(said, every(value >= 0.9 for value in least), runs.trained("number")[0].run, "layers")
+    text = ", ".join(f"{task} {name} at least {value:.2f}" for (task, name, _), value in zip(parts, least, strict=True))
+    return Found(text, every(value >= 0.9 for value in least), trained(runs, "number")[0].run, "layers")
 
 
 @claim(
@@ -483,7 +441,7 @@ def first_heads(runs: Runs) -> Found:
 )
 def training_cost(runs: Runs) -> Found:
     """Training takes 28 min 30 s (number) and 26 min 29 s (letter) on an RTX A5000."""
-    ours = {task: [one.run.results["seconds"] for one in runs.trained(task)] for task in ("number", "letter")}
+    ours = {task: [one.run.results["seconds"] for one in trained(runs, task)] for task in ("number", "letter")}
     close = [min(ours[task]) <= 2 * paper for task, paper in (("number", 1710), ("letter", 1589))]
-    said = ", ".join(f"{task} {span(seconds, ',.0f')} s" for task, seconds in ours.items())
-    return Found(said, every(close), runs.trained("number")[0].run, "learning")
+    text = ", ".join(f"{task} {span(seconds, ',.0f')} s" for task, seconds in ours.items())
+    return Found(text, every(close), trained(runs, "number")[0].run, "learning")

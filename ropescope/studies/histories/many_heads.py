@@ -1,4 +1,4 @@
-"""Figures of a model over its training when layers have many heads, accuracy may not be known, and looks may have failed."""
+"""Charts of a model over its training when layers have many heads, accuracy may not be known, and some steps lack scores."""
 
 from __future__ import annotations
 
@@ -8,31 +8,20 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ..charts import COLOURS, PICKED, Chart, Inline, picked
-from ..experiments.dynamics import heads_of
-from ..measures.purity import MARGIN, POSITIONAL, SYMBOLIC, head_kinds, purity
-from ..runs import Trajectory
+from ...charts import COLOURS, PICKED, Chart, Inline, picked
+from ...measures.purity import MARGIN, POSITIONAL, SYMBOLIC, head_kinds, purity
+from ...runs import Trajectory
+from .axes import WIDTH, number, step_axis
+from .milestones import check_layers, heads_of
 
-WIDTH = 640
 MOST_COLUMNS = 150
-"""Looks that a map of purity shows; of more, evenly chosen ones."""
+"""Steps that a map of purity shows; of more, evenly chosen ones."""
 MOST_ROWS = 48
-"""Heads that can stand below each other."""
+"""Heads that can be listed below each other."""
 TELLING = 12
 """Heads that get a panel of their own."""
 KINDS = {"positional": POSITIONAL, "symbolic": SYMBOLIC}
 SCORES = ("positional", "symbolic", "entropy")
-
-
-def number(value: Any, digits: int = 4) -> float | None:
-    """For a chart: rounded, and nothing where there is no number."""
-    return round(float(value), digits) if np.isfinite(value) else None
-
-
-def step_axis(run: Trajectory) -> alt.X:
-    """Steps of training, from the first look to the last."""
-    first, last = min(0, int(run.steps[0])), int(run.steps[-1])
-    return alt.X("step:Q", title="training step", scale=alt.Scale(domain=[first, max(last, first + 1)], nice=False))
 
 
 def telling_heads(run: Trajectory, result: Mapping[str, Any], layers: Sequence[int] | None = None) -> list[int]:
@@ -42,9 +31,8 @@ def telling_heads(run: Trajectory, result: Mapping[str, Any], layers: Sequence[i
     count = run.measures["positional"].shape[2]
     scored = np.isfinite(run.measures["positional"]).any(0).ravel()
     if layers is not None:
+        check_layers(run, layers)
         known = run.layers.tolist()
-        if wrong := [n for n in layers if n not in known]:
-            raise ValueError(f"layer {wrong[0]} is not one of the layers of {run.name}: {', '.join(map(str, known))}")
         return [n for layer in layers for n in range(known.index(layer) * count, (known.index(layer) + 1) * count) if scored[n]]
     chosen: list[int] = []
     for kind in KINDS:
@@ -57,7 +45,7 @@ def telling_heads(run: Trajectory, result: Mapping[str, Any], layers: Sequence[i
 
 
 def loss_chart(run: Trajectory) -> Chart:
-    """Loss at every look."""
+    """Loss at every measured step."""
     assert run.loss is not None
     rows = [{"step": int(step), "loss": number(value, 5)} for step, value in zip(run.steps, run.loss, strict=True)]
     y = alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False))
@@ -121,7 +109,7 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
     ]
     # A tick for a layer stands at its first head.
     ticks = list(range(0, layers * heads, heads * max(1, round(layers / 32))))
-    said = " : ".join(f"datum.value == {n} ? 'L{run.layers[n // heads]}'" for n in ticks) + " : ''"
+    labels = " : ".join(f"datum.value == {n} ? 'L{run.layers[n // heads]}'" for n in ticks) + " : ''"
     step = max(2.0, min(14.0, 560 / (layers * heads)))
     shown_steps = run.steps[columns[:: max(1, round(len(columns) / 10))]].tolist()
     wide = max(4.0, WIDTH / len(columns))
@@ -132,7 +120,7 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
             title="training step",
             axis=alt.Axis(values=shown_steps, labelAngle=0, labelExpr="format(datum.value, ',')"),
         ),
-        y=alt.Y("place:O", title="head, layer by layer", axis=alt.Axis(values=ticks, labelExpr=said, labelBaseline="top")),
+        y=alt.Y("place:O", title="head, layer by layer", axis=alt.Axis(values=ticks, labelExpr=labels, labelBaseline="top")),
     )
     tiles = base.mark_rect().encode(
         color=alt.Color("difference:Q", title=["symbolic minus", "positional"]).scale(scheme="blueorange", domain=[-1, 1]),

@@ -1,4 +1,4 @@
-"""Scores of all heads over the checkpoints of somebody's training: each is opened, measured and let go.
+"""Scores of all heads over the checkpoints of a training: each is loaded, measured and closed again.
 
 Weights are recognised by their hash: the same ones are measured once, however many folders hold them.
 """
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.adapter import Adapter
-from ..models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
-from ..models.load import Loaded, load_model
-from ..runs import HERE, Engine, HistoryFolder, cached_units
-from ..studies.head_scores import Scoring, measure
-from ..tasks.prompts import Prompt, check_fits, choose_prompts
-from ..training.watcher import watched
+from ...models.adapter import Adapter
+from ...models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
+from ...models.load import Loaded, load_model
+from ...runs import HERE, Engine, HistoryFolder, cached_units
+from ...tasks.prompts import Prompt, check_fits, choose_prompts
+from ...training.measuring import watched
+from ..head_scores import Scoring, measure
 
 Row = dict[str, NDArray[Any]]
 
@@ -31,7 +31,7 @@ ABOUT = ("family", "layers", "heads", "parameters", "dtype")
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure every checkpoint on: prompts as `ropescope profile` takes them, the temperature, the precision."""
+    """What to measure every checkpoint on: prompts as in `ropescope profile`, the temperature, the precision."""
 
     prompts: str = "binding"
     count: int = 8
@@ -45,12 +45,12 @@ class Asked:
     trust_remote_code: bool = False
     seed: int = 0
 
-    def opened(self, folder: Path) -> Loaded:
+    def load(self, folder: Path) -> Loaded:
         """The model of one checkpoint."""
         return load_model(str(folder), self.dtype, self.trust_remote_code)
 
     def make_prompts(self, loaded: Loaded) -> tuple[list[Prompt], dict[str, Any]]:
-        """Prompts for a model, and what they are."""
+        """Prompts for a model, and their description."""
         names = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed")
         prompts, about = choose_prompts(loaded.tokenizer, self.prompts, **{name: getattr(self, name) for name in names})
         check_fits(prompts, loaded.context, loaded.vocabulary)
@@ -73,10 +73,10 @@ class Measured(NamedTuple):
 
 
 def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, engine: Engine = HERE) -> Iterator[Measured]:
-    """Measure the checkpoints of `source` into `folder`, a history as watching one writes; safe to run again.
+    """The checkpoints of `source` with their scores, which go to `folder` as a history like that of a watcher.
 
-    Checkpoints may be added between two runs. What comes out is in `history.safetensors`, and in `summary.json` the hashes of
-    weights and which checkpoints hold the same.
+    Safe to run again; checkpoints may be added between two runs. `history.safetensors` holds the scores, and `summary.json` the
+    hashes of weights and which checkpoints hold the same.
     """
     checkpoints = find_checkpoints(source, revisions)
     with at_hand(checkpoints[0]) as first:
@@ -109,7 +109,7 @@ def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, eng
 
 
 def _known_by(checkpoint: Checkpoint) -> tuple[str, str | None]:
-    """What to call its scores, and the hash of its weights: a revision's is not known before it is downloaded."""
+    """The name of its scores' file, and the hash of its weights, which for a revision is not known before the download."""
     if checkpoint.revision is not None:
         return hashlib.sha256(f"{checkpoint.source}@{checkpoint.revision}".encode()).hexdigest()[:48], None
     weights, settings = weights_hash(Path(checkpoint.source)), settings_hash(Path(checkpoint.source))
@@ -117,18 +117,18 @@ def _known_by(checkpoint: Checkpoint) -> tuple[str, str | None]:
 
 
 def _made_of(source: str, asked: Asked, first: Path) -> tuple[list[Prompt], dict[str, Any]]:
-    """The prompts for all checkpoints, and what a history of them is of.
+    """The prompts for all checkpoints, and the settings of the history.
 
-    Not of the first one's weights: the same folder takes up checkpoints that are kept later.
+    These do not include the first checkpoint's weights, as checkpoints can be added later.
     """
-    loaded = asked.opened(first)
+    loaded = asked.load(first)
     prompts, about = asked.make_prompts(loaded)
     model = {"name": Path(source).name} | {key: loaded.about[key] for key in ABOUT}
     return prompts, {"command": "sweep", "model": model, "prompts": about, "tau": asked.tau}
 
 
 def measure_unit(shared: tuple[Asked, list[Prompt]], unit: Unit) -> Row:
-    """The measures that a watcher keeps, means over prompts: (layer, head) each; and the hash of the weights, as bytes."""
+    """The measures of a watcher, means over prompts, (layer, head) each; and the hash of the weights as bytes."""
     asked, prompts = shared
     with at_hand(unit.checkpoint) as folder:
         weights = weights_hash(folder)
@@ -136,15 +136,15 @@ def measure_unit(shared: tuple[Asked, list[Prompt]], unit: Unit) -> Row:
             raise ValueError(
                 f"{unit.checkpoint.name} holds other weights in another place: all machines must see the same folder"
             )
-        door = Adapter(asked.opened(folder).model)
-        settings = Scoring(asked.tau, planes=False, sensitivity=False)
-        rows = [measure(door, prompt, settings) for prompt in prompts]
+        adapter = Adapter(asked.load(folder).model)
+        scoring = Scoring(asked.tau, planes=False, sensitivity=False)
+        rows = [measure(adapter, prompt, scoring) for prompt in prompts]
     means: Row = {name: np.mean([row[name] for row in rows], 0).astype(np.float32) for name in watched()}
     return means | {"weights": np.frombuffer(bytes.fromhex(weights), dtype=np.uint8)}
 
 
 def results(found: Sequence[Measured]) -> dict[str, Any]:
-    """For the summary: hashes of weights by checkpoint, and which checkpoints hold the same ones."""
+    """Hashes of weights by checkpoint, and which checkpoints hold the same weights, for the summary."""
     return {
         "checkpoints": {one.checkpoint.name: {"step": one.checkpoint.step, "weights": one.weights} for one in found},
         "same_weights": list(same_weights({one.checkpoint.name: one.weights for one in found})),
@@ -152,7 +152,7 @@ def results(found: Sequence[Measured]) -> dict[str, Any]:
 
 
 def same_weights(hashes: Mapping[str, str]) -> Iterator[list[str]]:
-    """Names of checkpoints that hold the same weights, of all that are not alone."""
+    """Groups of checkpoints that hold the same weights, by name."""
     by_hash: dict[str, list[str]] = defaultdict(list)
     for name, digest in hashes.items():
         by_hash[digest].append(name)
