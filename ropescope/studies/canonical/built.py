@@ -190,8 +190,8 @@ def first_lead(head: OneHead, tokens: Int64[np.ndarray, "B T"]) -> Float64[np.nd
 def bilinear_wrong(task: PairTask) -> tuple[int, int]:
     """All inputs of Retrieval, and those missed by uniform attention with a read-out that multiplies with the query.
 
-    Uniform attention is purely positional and gives the share of every pair; the read-out selects those of the queried symbol. Hence
-    theorem 4 needs a read-out that is linear.
+    Uniform attention is purely positional and gives the share of every pair; the read-out selects those of the queried symbol.
+    Hence theorem 4 needs a read-out that is linear.
     """
     inputs = wrong = 0
     for tokens in task.every_input():
