@@ -312,6 +312,7 @@ def fine_tuned_rows() -> list[str]:
     """What the watched SmolLM2 did at its first look and at its last."""
     from ropescope.measures.purity import purity  # noqa: PLC0415
     from ropescope.runs import read_trajectory  # noqa: PLC0415
+    from ropescope.studies.histories.milestones import milestones  # noqa: PLC0415
 
     run = read_trajectory(ROOT / "results" / "watch-smollm2")
     kinds, rows = milestones(run)["kinds"], []
