@@ -94,13 +94,13 @@ def test_other_parts_of_a_page_can_choose_a_head_too(shown):
     np.testing.assert_allclose(drawn, history["symbolic"][:, 5, 0], atol=6e-5)
 
 
-def test_queries_and_keys_are_shown_where_they_were_kept(shown):
+def test_queries_and_keys_are_shown_where_they_were_recorded(shown):
     page, _ = shown
     pick(page, PROFILE, 8, 1)
     kinds = [(kind, datum.get("what")) for kind, datum, *_ in page.evaluate(MARKS, f"{PROFILE}-head-geometry")]
     assert kinds.count(("symbol", "key")) == 96
     pick(page, PROFILE, 8, 2)
-    texts = [datum["said"] for kind, datum, *_ in page.evaluate(MARKS, f"{PROFILE}-head-geometry") if "said" in datum]
+    texts = [datum["text"] for kind, datum, *_ in page.evaluate(MARKS, f"{PROFILE}-head-geometry") if "text" in datum]
     assert len(texts) == 1
     assert texts[0].startswith("recorded for L8 H1")
 
