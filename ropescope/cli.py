@@ -20,7 +20,7 @@ import typer.core
 
 from .console import printable
 from .studies import studies
-from .studies.study import Study, Table
+from .studies.study import Declined, Study, Table
 
 GROUPS = ("Your model", "Watching", "The papers", "Checks")
 """Groups of commands in `--help`, in order."""
@@ -82,7 +82,7 @@ def main() -> None:
             if isinstance(error, KeyboardInterrupt) or _came_from(error, KeyboardInterrupt):
                 _leave("interrupted; files already written are whole: give the same command again to resume", 130)
             if isinstance(error, ValueError) and not isinstance(error, OSError):
-                _leave(str(error), 2)
+                _leave(str(error), 1 if isinstance(error, Declined) else 2)
             if isinstance(error, OSError):
                 _leave(_refused(error), 1)
             if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):

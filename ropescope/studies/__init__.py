@@ -23,6 +23,7 @@ FOLDERS = (
     "theory",
     "canonical",
     "control",
+    "chat",
     "demo",
     "conformance",
     "bench",

@@ -155,15 +155,12 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-OLD = ("chat",)
 
 
 def all_cases() -> list[Case]:
     """Every claim, section by section and by name."""
     from . import FOLDERS  # noqa: PLC0415
 
-    for old in OLD:
-        import_module(f"ropescope.report.claims.{old}")
     for folder in FOLDERS:
         if find_spec(f"{__package__}.{folder}.claims"):
             import_module(f"{__package__}.{folder}.claims")

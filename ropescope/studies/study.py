@@ -144,6 +144,10 @@ def check_seed(seed: int | None) -> None:
         raise ValueError(f"seed must be {'at least 0' if seed < 0 else 'below 2**63'}, not {seed}")
 
 
+class Declined(ValueError):  # noqa: N818
+    """A study did nothing, as its settings did not allow it to: the command ends with code 1."""
+
+
 def _no_figures(_: Run) -> dict[str, Figure]:
     return {}
 

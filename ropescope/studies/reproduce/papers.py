@@ -15,7 +15,6 @@ import altair as alt
 import vl_convert
 
 from ...charts import Chart
-from ...report import llm
 from ...runs import Run, find_runs, read_profile, write_whole
 from ...tasks import TASKS
 from .. import study_of
@@ -296,7 +295,7 @@ def _length(task: str, run: Run) -> Chart:
 def _chat(runs: Runs) -> tuple[Chart, Sequence[Run]]:
     """Of several chat models the one that does best on the letter task."""
     run = max(runs.of("llm"), key=lambda run: sum(cell["mean"] for cell in run.results["accuracy"].get("letter", {}).values()))
-    return bare(llm.of_run(run)["accuracy"].chart), [run]
+    return bare(study_of(run).figures(run)["accuracy"].chart), [run]
 
 
 def _table_1(runs: Runs) -> tuple[Chart, Sequence[Run]]:

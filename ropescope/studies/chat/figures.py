@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from ..charts import COLOURS, Chart, Figure, write_chart
-from ..experiments.llm import LEAST_RIGHT, PAPER, PAPER_LENGTHS, SCREENED
-from ..runs import Run
-from ..tasks import TASKS
+from ...charts import COLOURS, Chart, Figure
+from ...runs import Run
+from ...tasks import TASKS
+from .scores import LEAST_RIGHT, PAPER, PAPER_LENGTHS, SCREENED
 
 TASK_COLOURS = {name: COLOURS[task.mechanism] for name, task in TASKS.items()}
 PAPER_LOOKS = {
@@ -24,31 +23,22 @@ UP = alt.Scale(domain=[-0.02, 1.03], nice=False)
 LOST = alt.Scale(domain=[-0.25, 1.03], nice=False)
 
 
-def said(config: Mapping[str, Any]) -> str:
-    """How much was asked, in a line."""
+def description(config: Mapping[str, Any]) -> str:
+    """How much was asked, in one line."""
     runs, hops = config["runs"], config["hops"]
     many = f"{config['samples']} questions x {runs} {'run' if runs == 1 else 'runs'} per length"
     return f"{many}; {hops} {'hop' if hops == 1 else 'hops'}"
 
 
-def of_run(run: Run) -> dict[str, Figure]:
-    """The figures of a run folder of `ropescope llm`."""
-    chart = accuracy_figure(run.results["accuracy"], run.config["model"]["source"], said(run.config))
-    figures = {
-        "accuracy": Figure(chart, "Black: this model, with a standard deviation over runs; broken lines: paper B's models.")
-    }
+def figures(run: Run) -> dict[str, Figure]:
+    """Accuracy over length, and beside it that of other models where they were given."""
+    chart = accuracy_figure(run.results["accuracy"], run.config["model"]["source"], description(run.config))
+    reading = "Black: this model, with a standard deviation over runs; broken lines: paper B's models."
+    shown = {"accuracy": Figure(chart, reading)}
     if run.results.get("beside"):
         reading = "Above: accuracy over length, a line for each model; below: what is lost against how symbolic late heads are."
-        figures["beside"] = Figure(beside_figure(run.results["beside"]), reading)
-    return figures
-
-
-def write_figures(results: Mapping[str, Any], name: str, about: str, folder: Path) -> list[str]:
-    """The figure of one model, and beside it those of others where there are; returns the names of the files."""
-    files = write_chart(accuracy_figure(results["accuracy"], name, about), folder, "accuracy")
-    if results.get("beside"):
-        files += write_chart(beside_figure(results["beside"]), folder, "beside")
-    return files
+        shown["beside"] = Figure(beside_figure(run.results["beside"]), reading)
+    return shown
 
 
 def accuracy_figure(accuracy: Mapping[str, Mapping[str, Any]], name: str, about: str) -> Chart:

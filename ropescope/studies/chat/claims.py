@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ...runs import Run
-from ...studies.claims import Found, NotRunError, Runs, claims_in, every, graded, span
+from ..claims import Found, NotRunError, Runs, claims_in, every, graded, span
+from .scores import LEAST_RIGHT
 
 claim = claims_in("Chat models")
 
@@ -23,8 +24,8 @@ def answers(runs: Runs) -> Iterator[tuple[Run, str, Curve, Curve]]:
 
 
 def _passed(run: Run, letter: Curve) -> bool:
-    """Whether the model passed the screening: what is said of chat models is said of those that did."""
-    return bool(run.results.get("screening", {}).get("passed", letter.get(16, 1) >= ENOUGH))
+    """Whether the model passed the screening: claims are on models that did."""
+    return bool((run.results.get("screening") or {}).get("passed", letter.get(16, 1) >= LEAST_RIGHT))
 
 
 def _asked(
@@ -52,8 +53,6 @@ def _from(curve: Curve, length: int) -> list[float]:
 
 
 MODELS = "In every chat model asked that passed the screening; partly if in some. They may be other models than the paper's."
-ENOUGH = 0.85
-"""Accuracy on the letter task at length 16 that the screening asks for."""
 
 
 @claim("B-6-letter-above-number", "B", "section 3.7, appendix H", "letter above number in three models", MODELS)
@@ -101,7 +100,7 @@ def screening(runs: Runs) -> Found:
     """Models are taken that reach 85 % on the letter task at length 16."""
     return _asked(
         runs,
-        lambda _, letter: letter[16] >= ENOUGH if 16 in letter else None,
+        lambda _, letter: letter[16] >= LEAST_RIGHT if 16 in letter else None,
         lambda _, letter: f"{letter[16]:.2f}",
         screened=False,
     )

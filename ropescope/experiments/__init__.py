@@ -1,1 +1,0 @@
-"""Experiments: each a function from settings to results."""
