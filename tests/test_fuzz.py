@@ -182,6 +182,7 @@ def test_cached_units(tmp_path, data):
 def test_journals(tmp_path, data):
     """No answer is read that was not given."""
     from ropescope.experiments.llm import Answer, Journal  # noqa: PLC0415
+
     from ropescope.tasks.chat import Question  # noqa: PLC0415
 
     for path in tmp_path.iterdir():

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from inspect_ai import eval as evaluate
 from inspect_ai.log import EvalSample, read_eval_log
@@ -20,6 +20,7 @@ from .inspect_tasks import inspect_task
 from .scores import Answer
 
 
+@runtime_checkable
 class Asked(Protocol):
     """A model to ask."""
 
@@ -29,20 +30,20 @@ class Asked(Protocol):
     def fits(self, question: str, max_tokens: int) -> bool:
         """Whether the model has room for a question and its answer."""
 
-    def why(self, question: str) -> str:
-        """One sentence on why a question has no answer."""
+    def why(self, question: str, message: str) -> str:
+        """One sentence on why a question has no answer, given the message of Inspect AI's error."""
 
 
-def ask(asked: Asked, questions: Sequence[Question], hops: int, max_tokens: int, concurrency: int, logs: Path) -> None:
-    """Have questions of one cell answered, and each answer logged as it comes.
+def ask(
+    asked: Asked, questions: Sequence[Question], hops: int, max_tokens: int, concurrency: int, logs: Path
+) -> dict[str, Answer]:
+    """Answers by the question's key. Each is in a log in the folder `logs` as soon as it comes.
 
-    Raises a ValueError in one sentence if one cannot be answered, and KeyboardInterrupt at Ctrl-C.
+    Raises a ValueError in one sentence if a question cannot be answered, and KeyboardInterrupt at Ctrl-C.
     """
-    first = questions[0]
-    task = inspect_task(questions, hops, max_tokens, f"{first.task}-{first.length}")
     with _interruptible():
-        (log,) = evaluate(
-            task,
+        written = evaluate(
+            inspect_task(questions, hops, max_tokens, "questions"),
             model=asked.model,
             log_dir=str(logs),
             display="none",
@@ -54,13 +55,17 @@ def ask(asked: Asked, questions: Sequence[Question], hops: int, max_tokens: int,
             acp_server=False,
             ctl_server=False,
         )
-    if log.status == "cancelled":
+    if not written or written[0].status == "cancelled":
         raise KeyboardInterrupt
+    log = written[0]
+    samples = log.samples or []
     if log.status != "success":
-        known = {question.key: question.text for question in questions}
-        failed = [sample for sample in log.samples or [] if sample.error and "Cancelled" not in sample.error.message]
-        why = asked.why(known[str(failed[0].id)]) if failed else str(log.error and log.error.message)
+        texts = {question.key: question.text for question in questions}
+        errors = [(texts[str(sample.id)], sample.error.message) for sample in samples if sample.error]
+        errors = [(text, message) for text, message in errors if "Cancelled" not in message]  # because another one failed
+        why = asked.why(*errors[0]) if errors else str(log.error and log.error.message)
         raise ValueError(f"{why}; answers so far are kept, run the same command again to resume")
+    return {str(sample.id): _answer(sample) for sample in samples}
 
 
 @contextmanager
@@ -76,25 +81,23 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def answers_in(logs: Path, questions: Sequence[Question], tell: Callable[[str], None]) -> tuple[dict[str, Answer], list[Path]]:
-    """Answers to these questions by key, from all logs in a folder, finished or not; and the logs that could be read.
+def answers_in(logs: Path, questions: Sequence[Question], tell: Callable[[str], None]) -> dict[str, Answer]:
+    """Answers to these questions by key, from all logs in a folder, finished or not.
 
     A damaged log is named and left out, so that its questions are asked again.
     """
     known = {question.key: question.text for question in questions}
     found: dict[str, Answer] = {}
-    whole = []
     for path in sorted(logs.glob("*.eval")):
         try:
             samples = _samples(path)
         except Exception as error:  # a damaged file can fail anywhere in the reader
             tell(f"ropescope: {path} is damaged ({first_line(error)}): its questions are asked again")
             continue
-        whole.append(path)
         for sample in samples:
             if sample.error is None and sample.output.choices and known.get(str(sample.id)) == sample.input:
                 found.setdefault(str(sample.id), _answer(sample))
-    return found, whole
+    return found
 
 
 def _samples(path: Path) -> list[EvalSample]:

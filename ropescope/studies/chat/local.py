@@ -80,9 +80,9 @@ class Local:
         text = str(self.tokenizer.decode(row, skip_special_tokens=True))
         return (text if self.template else text.partition("\n")[0]), len(read), len(row)
 
-    def why(self, question: str) -> str:
+    def why(self, question: str, message: str) -> str:
         """One sentence on why a question has no answer."""
-        return f"{self.about['source']} failed"
+        return f"{self.about['source']} fails ({' '.join(message.split())})"
 
     def _start(self, ids: list[int]) -> Any:
         """Keys and values of the tokens that this question begins with, where they are stored; None otherwise."""
@@ -99,7 +99,6 @@ class Local:
         return copy.deepcopy(self._cache)
 
 
-@modelapi(name=PROVIDER)
 class LocalAPI(ModelAPI):
     """Inspect AI's way to a local model."""
 
@@ -113,3 +112,8 @@ class LocalAPI(ModelAPI):
         output = ModelOutput.from_content(self.model_name, text)
         output.usage = ModelUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
         return output
+
+
+@modelapi(name=PROVIDER)
+def _provider() -> type[ModelAPI]:
+    return LocalAPI

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .asking import Asked
 
 LOGS = "logs"
+TOGETHER = 100
+"""Questions in one log, which is written anew with every answer."""
 
 
 def run(settings: Settings, work: Work) -> Outcome:
@@ -31,27 +33,24 @@ def run(settings: Settings, work: Work) -> Outcome:
     others = [run_beside(path) for path in settings.beside]
     from .asking import answers_in  # noqa: PLC0415
 
-    cells, too_long = plan(grid, asked)
-    questions = [question for cell in cells for question in cell]
+    questions, too_long = plan(grid, asked)
     send = settings.yes or settings.is_local
     if send or (work.folder / "config.json").exists():
         shared = _shared(asked.about, grid)
         work.resumed(shared, "config.json of such a run", "answers of another model or other settings")
-    logs = work.folder / LOGS
-    answers, _ = answers_in(logs, questions, work.tell)
+    answers = answers_in(work.folder / LOGS, questions, work.tell)
     left = [question for question in questions if question.key not in answers]
     work.tell(estimate_line(len(questions), left, grid.max_tokens, settings.price_in, settings.price_out))
     if left and not send:
         raise Declined("nothing was sent: set yes to send the questions")
-    _ask_all(settings, work, asked, cells, answers)
-    answers, whole = answers_in(logs, questions, lambda _: None)
+    _ask(settings, work, asked, left, answers)
     found = results(grid, answers, too_long)
     found |= {"profile": heads} if heads else {}
     if others:
         found["beside"] = [brief(asked.about["source"], found), *others]
     config = {"model": asked.about, **asdict(grid), "profile": None if settings.profile is None else settings.profile.name}
     exported = _exported(questions, answers)
-    return Outcome(config, found, {"answers.jsonl": exported}, ["config.json", *(f"{LOGS}/{path.name}" for path in whole)])
+    return Outcome(config, found, {"answers.jsonl": exported}, ["config.json"])
 
 
 def _model(settings: Settings) -> Asked:
@@ -69,37 +68,35 @@ def _model(settings: Settings) -> Asked:
     return Server(settings)
 
 
-def plan(grid: Grid, asked: Asked) -> tuple[list[list[Question]], dict[str, list[int]]]:
-    """Questions cell by cell, in the order in which to ask them: the cell that screens a model first; and what is too long.
+def plan(grid: Grid, asked: Asked) -> tuple[list[Question], dict[str, list[int]]]:
+    """Questions in the order in which to ask them, those that screen a model first; and lengths that are too long, by task.
 
-    Too long are lengths of a task whose questions do not all fit into the context of a model that tells it.
+    Too long is a length where not all questions fit into the context of a model that tells it.
     """
     too_long: dict[str, list[int]] = defaultdict(list)
-    cells = []
+    questions = []
     for task, length in dict.fromkeys([SCREENED, *grid.cells()]):
         cell = grid.cell(task, length)
         if all(asked.fits(question.text, grid.max_tokens) for question in cell):
-            cells.append(cell)
+            questions += cell
         elif (task, length) in grid.cells():
             too_long[task].append(length)
-    return cells, dict(too_long)
+    return questions, dict(too_long)
 
 
-def _ask_all(
-    settings: Settings, work: Work, asked: Asked, cells: Sequence[Sequence[Question]], answers: Mapping[str, Answer]
-) -> None:
-    """Have all cells answered; only the first one where it shows that the model fails the screening."""
-    from .asking import answers_in, ask  # noqa: PLC0415
+def _ask(settings: Settings, work: Work, asked: Asked, left: Sequence[Question], answers: dict[str, Answer]) -> None:
+    """Add answers to the questions that are left, unless those that screen the model show that it fails."""
+    from .asking import ask  # noqa: PLC0415
 
-    grid, logs = settings.grid, work.folder / LOGS
-    concurrency = 1 if settings.is_local else settings.concurrency
-    for number, cell in enumerate(work.progress(cells, len(cells), "answers")):
-        if left := [question for question in cell if question.key not in answers]:
-            ask(asked, left, grid.hops, grid.max_tokens, concurrency, logs)
-        if number == 0 and not settings.anyway:
-            screened = screening(grid, answers_in(logs, cell, lambda _: None)[0])
-            if screened is not None and not screened["passed"]:
-                return
+    grid, concurrency = settings.grid, 1 if settings.is_local else settings.concurrency
+    first = [question for question in left if (question.task, question.length) == SCREENED]
+    rest = left[len(first) :]
+    batches = [first] * bool(first) + [rest[n : n + TOGETHER] for n in range(0, len(rest), TOGETHER)]
+    for batch in work.progress(batches, len(batches), "answers"):
+        screened = None if batch is first or settings.anyway else screening(grid, answers)
+        if screened is not None and not screened["passed"]:
+            break
+        answers |= ask(asked, batch, grid.hops, grid.max_tokens, concurrency, work.folder / LOGS)
 
 
 def _shared(model: Mapping[str, Any], grid: Grid) -> dict[str, Any]:

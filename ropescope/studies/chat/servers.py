@@ -6,6 +6,7 @@ connection). What will not get better ends the run in one sentence.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -78,9 +79,11 @@ class Server:
 
         async def watched(input: Any, *given: Any, **named: Any) -> Any:
             text = input[-1].text
-            self.failures.pop(text, None)
             try:
                 result = await generate(input, *given, **named)
+            except asyncio.CancelledError:
+                self.failures[text] = TimeoutError(f"no answer within {self.timeout} seconds")
+                raise
             except Exception as error:
                 self.failures[text] = error
                 if not _tells_key(error):
@@ -98,14 +101,12 @@ class Server:
         api.generate = watched  # type: ignore[method-assign]
         api.should_retry = lambda ex: should_retry(ex.error if isinstance(ex, RedactedError) else ex)  # type: ignore[method-assign]
 
-    def why(self, question: str) -> str:
+    def why(self, question: str, message: str) -> str:
         """One sentence on why a question has no answer."""
-        error = self.failures.get(question)
-        if error is None:
-            return f"{self.name}: the server gives no answer within {self.timeout} seconds"
+        error = self.failures.get(question) or RuntimeError(message)
         status = getattr(error, "status_code", None)
         what = REFUSED.get(status) if isinstance(status, int) else None
-        what = what or ("fails again and again" if status is not None else "fails")
+        what = what or ("fails again and again" if status is not None or message.startswith("RetryError") else "fails")
         return f"{self.name}: the server {what} ({one_line(error)})"
 
 
