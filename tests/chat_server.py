@@ -1,4 +1,4 @@
-"""A real chat server on loopback: `transformers serve` with SmolLM2, and in front of it a door that fails as servers do."""
+"""A chat server on loopback that fails as servers do: in front of `transformers serve`, or with answers of its own."""
 
 import json
 import os
@@ -12,8 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import SHUT_RDWR, socket
 
+from chat_oracle import right
+
 HANG = 40
-"""Seconds for which a hanging door stays silent: longer than clients wait."""
+"""Seconds for which a hanging server stays silent: longer than clients wait."""
 
 
 def free_port() -> int:
@@ -46,20 +48,22 @@ def serving(folder: Path, log: Path):
             process.wait()
 
 
-class Door(ThreadingHTTPServer):
-    """Hands requests on to a server of one model, by whatever name it was asked for, and writes down all of them.
+class Proxy(ThreadingHTTPServer):
+    """Passes requests on to a server of one model, by whatever name it was asked for, and notes all of them.
 
-    `faults` says what happens to the next requests, in turn: a status, "hang", "drop", or None for a good answer.
+    Without such a server, `says` makes an answer out of a question. Answers take `slow` seconds.
+    `faults` tells what happens to the next requests, in turn: a status, "hang", "drop", or None for a good answer.
     `received` holds the questions as they came, `answered` those that got an answer, with it.
     """
 
     daemon_threads = True
 
-    def __init__(self, upstream: str | None, model: str = ""):
+    def __init__(self, upstream: str | None = None, model: str = "", says=right):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream, self.model = upstream, model
+        self.upstream, self.model, self.says = upstream, model, says
         self.faults: list = []
         self.always: int | None = None
+        self.slow = 0.0
         self.received: list[str] = []
         self.answered: list[tuple[str, str]] = []
         self.keys: set[str] = set()
@@ -79,13 +83,14 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        door: Door = self.server
+        proxy: Proxy = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
         question = json.loads(body)["messages"][0]["content"]
-        with door.lock:
-            door.received.append(question)
-            door.keys.add(self.headers["Authorization"])
-            fault = door.always or (door.faults.pop(0) if door.faults else None)
+        with proxy.lock:
+            proxy.received.append(question)
+            proxy.keys.add(self.headers["Authorization"])
+            fault = proxy.always or (proxy.faults.pop(0) if proxy.faults else None)
+        time.sleep(proxy.slow)
         if fault == "hang":
             time.sleep(HANG)
         if fault in ("hang", "drop"):
@@ -97,14 +102,23 @@ class _Handler(BaseHTTPRequestHandler):
             said = json.dumps({"error": {"message": f"no: {self.headers['Authorization']}", "type": "x", "code": str(fault)}})
             self._reply(fault, said.encode())
             return
-        body = json.dumps(json.loads(body) | {"model": door.model}).encode()
-        request = urllib.request.Request(f"{door.upstream}{self.path}", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as reply:
-            content = reply.read()
+        content = self._passed_on(body) if proxy.upstream else self._made_up(proxy.says(question))
         answer = json.loads(content)["choices"][0]["message"]["content"]
         self._reply(200, content)
-        with door.lock:
-            door.answered.append((question, answer))
+        with proxy.lock:
+            proxy.answered.append((question, answer))
+
+    def _passed_on(self, body: bytes) -> bytes:
+        body = json.dumps(json.loads(body) | {"model": self.server.model}).encode()
+        request = urllib.request.Request(f"{self.server.upstream}{self.path}", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as reply:
+            return reply.read()
+
+    def _made_up(self, text: str) -> bytes:
+        choice = {"index": 0, "message": {"role": "assistant", "content": f" {text}"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 100, "completion_tokens": 2, "total_tokens": 102}
+        about = {"id": "1", "object": "chat.completion", "created": 1, "model": "made-up"}
+        return json.dumps(about | {"choices": [choice], "usage": usage}).encode()
 
     def _reply(self, status: int, content: bytes):
         self.send_response(status)

@@ -177,27 +177,35 @@ def test_cached_units(tmp_path, data):
     assert all(np.array_equal(found[name], right[name]) for name in right)
 
 
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory) -> Path:
+    """A log of Inspect AI with the answers to four questions."""
+    from chat_oracle import ready  # noqa: PLC0415
+
+    import ropescope as rs  # noqa: PLC0415
+
+    ready()
+    sizes = {"tasks": ["letter"], "lengths": [16], "runs": 2, "samples": 2}
+    result = rs.run("llm", model="oracle/1", yes=True, out=tmp_path_factory.mktemp("logged"), progress=False, **sizes)
+    (path,) = (result.folder / "logs").iterdir()
+    return path
+
+
 @at_most(60)
 @given(st.data())
-def test_journals(tmp_path, data):
+def test_logs_of_answers(tmp_path, logged, data):
     """No answer is read that was not given."""
-    from ropescope.experiments.llm import Answer, Journal  # noqa: PLC0415
+    from ropescope.studies.chat.asking import answers_in  # noqa: PLC0415
+    from ropescope.studies.chat.grid import Grid  # noqa: PLC0415
 
-    from ropescope.tasks.chat import Question  # noqa: PLC0415
-
-    for path in tmp_path.iterdir():
-        path.unlink()
-    with Journal(tmp_path, {"model": "nobody"}) as journal:
-        for number in range(4):
-            journal.add(Question("letter", 12, 1, number, f"question {number}", "b"), Answer(f"answer {number}", 10, 2))
-    path = tmp_path / data.draw(st.sampled_from(["config.json", "answers.jsonl"]))
-    path.write_bytes(data.draw(changed_bytes(path.read_bytes())))
-    try:
-        with Journal(tmp_path, {"model": "nobody"}) as again:
-            assert again.answers.items() <= journal.answers.items()
-        check(0, "")
-    except ValueError as error:
-        check(2, f"ropescope: {error}")
+    asked = Grid(("letter",), (16,), 2, 2).cell("letter", 16)
+    given_ones = answers_in(logged.parent, asked, pytest.fail)
+    assert len(given_ones) == 4
+    (tmp_path / logged.name).write_bytes(data.draw(changed_bytes(logged.read_bytes())))
+    told: list[str] = []
+    found = answers_in(tmp_path, asked, told.append)
+    assert found.items() <= given_ones.items()
+    check(2 if told else 0, "\n".join(told))
 
 
 @at_most(30)

@@ -15,7 +15,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from inspect_ai.model import GenerateConfig, Model, ModelAPI, get_model
+from inspect_ai.model import GenerateConfig, Model, ModelAPI, ModelOutput, get_model
 
 if TYPE_CHECKING:
     from . import Settings
@@ -78,25 +78,25 @@ class Server:
         generate, should_retry = api.generate, api.should_retry
 
         async def watched(input: Any, *given: Any, **named: Any) -> Any:
-            text = input[-1].text
+            question = input[-1].text
             try:
                 result = await generate(input, *given, **named)
             except asyncio.CancelledError:
-                self.failures[text] = TimeoutError(f"no answer within {self.timeout} seconds")
+                self.failures[question] = TimeoutError(f"no answer within {self.timeout} seconds")
                 raise
             except Exception as error:
-                self.failures[text] = error
+                self.failures[question] = error
                 if not _tells_key(error):
                     raise
                 raise RedactedError(error) from None
             output = result[0] if isinstance(result, tuple) else result
             if isinstance(output, Exception):  # some providers return errors that will not get better
-                self.failures[text] = output
+                self.failures[question] = output
                 if _tells_key(output):
                     raise RedactedError(output) from None
-            elif output.choices and output.completion != redacted(output.completion):
-                output.completion = redacted(output.completion)
-            return result
+                return result
+            text = output.model_dump_json()
+            return result if text == redacted(text) else ModelOutput.model_validate_json(redacted(text))
 
         api.generate = watched  # type: ignore[method-assign]
         api.should_retry = lambda ex: should_retry(ex.error if isinstance(ex, RedactedError) else ex)  # type: ignore[method-assign]
