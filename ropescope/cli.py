@@ -67,9 +67,7 @@ def main() -> None:
     2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
     place is shown if ROPESCOPE_TRACEBACK is set.
     """
-    from .old_cli import _held
-
-    with _signals(), _held:
+    with _signals():
         try:
             app()
         except SystemExit as leaving:
@@ -306,7 +304,3 @@ for _study in studies().values():
     if _study.settings is not None:
         _examples = "\n\n".join(f"Example:  {example}" for example in _study.examples)
         app.command(_study.name, epilog=_examples)(command_of(_study))
-
-from . import old_cli as _old  # noqa: E402
-
-app.registered_commands += _old.app.registered_commands

@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import real  # noqa: E402
-from test_reproduce import COMMAND, LONGER, NUMBER, Step  # noqa: E402
+from test_reproduce import COMMAND, SOAKED  # noqa: E402
 
 from ropescope import runs  # noqa: E402
 
@@ -44,7 +44,6 @@ KILLS = (4, 14)
 TIMES = ("seconds", "processor_seconds", "steps_timed")
 """Entries of results that are durations."""
 
-STEPS = (NUMBER, Step("dynamics", "what it learned when", ("dynamics", "@number-0"), 6), LONGER)
 RECIPE = ['task_sizes={"targets":3,"stops":3,"hops":2}', "samples=[300,60,60]", "layers=2", "width=16", "steps=90", "warm_up=2"]
 RECIPE += ["watch_every=10", "checkpoint_every=3", "probe=20", "batch=8"]
 WORDS = [
@@ -116,10 +115,9 @@ class Life:
     """A process that runs a command and leads its own process group."""
 
     def __init__(self, case: str, given: list[str], log: Path, cold: bool) -> None:
-        rows = json.dumps([[step.name, step.does, step.arguments, step.seconds] for step in STEPS])
         self.log = log
         if cold:
-            head = ["-c", COMMAND, rows] if case == "reproduce" else ["-m", "ropescope"]
+            head = ["-c", COMMAND, str(HERE), "SOAKED"] if case == "reproduce" else ["-m", "ropescope"]
             with log.open("wb") as said:
                 started = subprocess.Popen(
                     [sys.executable, *head, *given], stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
@@ -159,9 +157,9 @@ def _be(case: str, given: list[str], log: Path) -> None:
         sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in enumerate("rww"))
         sys.argv = ["ropescope", *given]
         if case == "reproduce":
-            from ropescope.experiments import reproduce  # noqa: PLC0415
+            from ropescope.studies.reproduce import run  # noqa: PLC0415
 
-            reproduce.steps = lambda preset, model, chat: STEPS
+            run.steps = lambda preset, model, chat: SOAKED
         from ropescope.cli import main  # noqa: PLC0415
 
         main()

@@ -58,13 +58,16 @@ LONGER = Step("generalise-number", "longer inputs", "generalise", 5, SHORT)
 BROKEN = Step("broken", "cannot be done", "evaluate", 3, {"task": "word"})
 AFTER = Step("after", "needs what cannot be done", "dynamics", 3, {"sources": (Of("broken"),)})
 SMALL = (NUMBER, LETTER, DYNAMICS, LONGER)
+SOAKED = (NUMBER, Step("dynamics", "what it learned when", "dynamics", 6, {"sources": (Of("number-0"),)}), LONGER)
+"""Steps of the soak test."""
 
 COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 import test_reproduce
 from ropescope.studies.reproduce import run
-chosen = tuple(getattr(test_reproduce, name) for name in sys.argv.pop(1).split(","))
+named = [getattr(test_reproduce, name) for name in sys.argv.pop(1).split(",")]
+chosen = tuple(step for each in named for step in (each if isinstance(each, tuple) else (each,)))
 run.steps = lambda preset, model, chat: chosen
 from ropescope.cli import main
 main()

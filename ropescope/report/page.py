@@ -22,11 +22,9 @@ from altair.utils.schemapi import debug_mode
 
 from ..charts import Figure
 from ..runs import Run, find_runs, new_folder, write_whole
-from ..studies import folder_of, studies
+from ..studies import folder_of, studies, study_of
 from ..studies.claims import Claim, judge
-from ..studies.study import Study
 from . import playground
-from .kinds import old_study
 from .modules import joined
 
 ASSETS = Path(__file__).parent / "assets"
@@ -41,10 +39,6 @@ VERDICTS = {
 """What a row of the scoreboard may say, with a sign that needs no colour."""
 
 
-ORDER = (
-    "profile", "train", "watch", "sweep", "dynamics", "mechanisms", "generalise", "theory", "canonical", "control", "llm",
-    "conformance", "bench", "soak", "fuzz",
-)  # fmt: skip
 CALLED = {"watch": "ropescope.HeadWatcher", "sweep": "ropescope dynamics"}
 """What wrote runs that no command of the same name wrote."""
 
@@ -52,7 +46,7 @@ CALLED = {"watch": "ropescope.HeadWatcher", "sweep": "ropescope dynamics"}
 def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope report") -> Path:
     """Write the page of all runs in the folders; a ValueError in one sentence if one of them cannot be shown."""
     if out.is_dir():
-        raise ValueError(f"--out {out} is a folder: give the name of a file, as in {out / 'page.html'}")
+        raise ValueError(f"out: {out} is a folder: give the name of a file, as in {out / 'page.html'}")
     new_folder(out.parent)
     runs = sorted(find_runs(folders), key=_place)
     names = [anchor(run.name) for run in runs]
@@ -82,12 +76,8 @@ def anchor(name: str) -> str:
 
 def _place(run: Run) -> int:
     """Where runs of a study stand on the page; unknown ones last."""
-    return ORDER.index(run.command) if run.command in ORDER else len(ORDER)
-
-
-def study_of(run: Run) -> Study:
-    """How a run is shown; what no study knows is shown by its settings alone."""
-    return studies().get(run.command) or old_study(run)
+    order = list(studies())
+    return order.index(run.command) if run.command in order else len(order)
 
 
 def _asset(name: str) -> str:

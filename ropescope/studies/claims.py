@@ -155,8 +155,6 @@ def claims_in(section: Section) -> Callable[[str, Paper, str, str, str], Callabl
     return claim
 
 
-
-
 def all_cases() -> list[Case]:
     """Every claim, section by section and by name."""
     from . import FOLDERS  # noqa: PLC0415
