@@ -17,11 +17,11 @@ shape_checker = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def pytest_addoption(parser):
-    parser.addoption("--no-shape-checks", action="store_true", help="do not check shapes and types of every call")
+    parser.addoption("--shape-checks", action="store_true", help="check shapes and types of every call")
 
 
 def pytest_configure(config):
-    if not config.getoption("--no-shape-checks"):
+    if config.getoption("--shape-checks"):
         jaxtyping.install_import_hook("ropescope", "conftest.shape_checker")
 
 

@@ -1,6 +1,6 @@
 """Bad input ends in a ValueError that names the argument and the fix.
 
-Run it with `--no-shape-checks`: the shape checks of the other tests would speak first.
+Run it without `--shape-checks`: those checks would raise first.
 """
 
 import math

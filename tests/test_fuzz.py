@@ -3,8 +3,8 @@
 Files are real small ones, changed at random: cut short, bytes turned, entries of JSON replaced by anything, lengths made huge.
 Hashes of summaries are set right afterwards where the change should be seen by what comes after the check.
 
-    pytest tests/test_fuzz.py --no-shape-checks                                # as in the suite
-    pytest tests/test_fuzz.py --no-shape-checks --hypothesis-profile=long      # for as long as it takes
+    pytest tests/test_fuzz.py                               # as in the suite
+    pytest tests/test_fuzz.py --hypothesis-profile=long      # for as long as it takes
 
 With ROPESCOPE_FUZZ=FOLDER it is counted there what came out.
 """
