@@ -203,7 +203,8 @@ def family_rows(verified: bool) -> list[str]:
             kinds = ", ".join(row["kinds"])
             rows.append(f"| {row['family']} | {row['layers']} | {row['rotation']} | {kinds} | {row['logit_error']:.0e} |")
         elif row["verdict"] != "verified" and not verified:
-            rows.append(f"| {row['family']} | {row['verdict']} | {row['reason']} |")
+            reason = row["reason"].replace("a door we know", "an interface we know")  # as it is called since then
+            rows.append(f"| {row['family']} | {row['verdict']} | {reason} |")
     return rows
 
 
@@ -291,7 +292,8 @@ def soak_rows() -> list[str]:
 
 
 def fuzz_rows() -> list[str]:
-    rows = {name: row for name, row in results("fuzz").items() if name != "all"}
+    named = {"kept_units": "cached units", "journals": "answers of chat models"}
+    rows = {named.get(name, name): row for name, row in results("fuzz").items() if name != "all"}
     codes = {name: (sum(row.values()), row.get("0", 0)) for name, row in rows.items()}
     return [f"| {name.replace('_', ' ')} | {tried} | {used} | {tried - used} |" for name, (tried, used) in codes.items()]
 

@@ -95,7 +95,7 @@ def watched_numbers() -> list[str]:
     since = zip(llama["heads"], llama["purity"]["0.1"]["since_symbolic"], strict=True)
     pure = ", ".join(f"{head} from step {step}" for head, step in since if step is not None)
     leaning = llama["kinds"]["last"]["symbolic"]
-    return [f"pure symbolic are {pure}. In the end {leaning} of {len(llama['heads'])} heads lean to things."]
+    return [f"pure symbolic are {pure}. In the end {leaning} of {len(llama['heads'])} heads are mainly symbolic"]
 
 
 def fine_tuned_numbers() -> list[str]:
@@ -110,7 +110,7 @@ def fine_tuned_numbers() -> list[str]:
 def watching_costs() -> list[str]:
     found = results("bench-watch")
     return [
-        f"A look at the {found['heads']} heads of SmolLM2 on {found['prompts']} prompts of {found['prompt_tokens']} tokens "
+        f"Measuring the {found['heads']} heads of SmolLM2 on {found['prompts']} prompts of {found['prompt_tokens']} tokens "
         f"takes as long as {found['look_over_step']:.2f} steps of fine-tuning",
         f"{found['look_share']:.2%} of training time at the default interval of {found['every']} steps",
     ]

@@ -1,4 +1,4 @@
-"""The scoreboard: every claim of both papers beside what the recorded runs say of it."""
+"""The scoreboard: every claim of both papers, judged from recorded runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..studies.claims import VERDICTS, Claim, judge
 
 
 def scoreboard(folders: Sequence[Path]) -> list[Claim]:
-    """One row for each claim, from the runs in these folders or below them; "not run" where they do not hold what is needed."""
+    """One row for each claim, judged from the runs in these folders and below them; "not run" if they lack what is needed."""
     return judge(find_runs(folders))
 
 
@@ -30,11 +30,11 @@ def counted(rows: Sequence[Claim]) -> dict[str, int]:
 
 
 def markdown(rows: Sequence[Claim]) -> str:
-    """The scoreboard as tables, one for each group."""
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counted(rows).items() if count)
-    lines = [f"{len(rows)} claims: {said}.", ""]
+    """The scoreboard as Markdown tables, one for each section."""
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in counted(rows).items() if count)
+    lines = [f"{len(rows)} claims: {counts}.", ""]
     for title, part in grouped(rows).items():
-        lines += [f"## {title}", "", "| claim | what is said | by | its value | ours | verdict | how judged, what differs |"]
+        lines += [f"## {title}", "", "| claim | statement | by | its value | ours | verdict | how judged, what differs |"]
         lines += ["|---|---|---|---|---|---|---|"]
         for row in part:
             by = "ours" if row.paper == "ours" else f"{row.paper}, {row.where}"
