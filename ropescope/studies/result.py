@@ -99,6 +99,9 @@ class Result:
         evidence = self.study.evidence(self.run, self.sources)
         return [row for row in judge(evidence, _folder(self.study)) if row.verdict != "not run"]
 
+    def __repr__(self) -> str:
+        return f"<{self.study.name}: {self.headline}>"
+
     def _repr_html_(self) -> str:
         """Headline, tables and the first figure."""
         first = [figure.chart for figure in self.figures().values()][:1]
