@@ -54,6 +54,11 @@ def blocks_of(path: Path) -> list[Block]:
 BLOCKS = [block for path in PAGES for block in blocks_of(path)]
 
 
+def marks(code: str, *others: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
+    """Marks of a test that runs this code."""
+    return [*others, *([pytest.mark.weights] if "weights/" in code else [])]
+
+
 def chains() -> list:
     """Blocks of Python, each with those that continue it; those of the README are run in their order below."""
     found: list[list[Block]] = []
@@ -64,7 +69,14 @@ def chains() -> list:
                 found[-1].append(block)
             else:
                 found.append([block])
-    return [pytest.param(chain, id=f"{chain[0].page.name}:{chain[0].line}") for chain in found]
+    return [
+        pytest.param(
+            chain,
+            id=f"{chain[0].page.name}:{chain[0].line}",
+            marks=marks("".join(block.code for block in chain), pytest.mark.slow),
+        )
+        for chain in found
+    ]
 
 
 @pytest.fixture
@@ -173,6 +185,7 @@ def typed(line: str, monkeypatch, capsys) -> None:
     assert left.value.code == 0, (line, capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_quick_commands_in_the_docs_run(folder, monkeypatch, capsys):
     assert set(QUICK) <= {line for _, line in SHELL}, "the docs have other commands"
     for line in QUICK:
@@ -188,6 +201,8 @@ NOT_RUN = ("make ", "pip install", "ropescope profile HuggingFaceTB", "ropescope
 """Beginnings of commands of the README that need a network or take long: they are only parsed."""
 
 
+@pytest.mark.slow
+@pytest.mark.weights
 def test_the_readme_can_be_typed_in_order(folder, monkeypatch, capsys):
     """In one folder, from the first block to the last: every line finds what the lines before it have left."""
     skipped = set()
@@ -308,7 +323,8 @@ def other_examples() -> list:
                 name = getattr(node, "name", "")
                 if name not in DOCS:
                     where = f"{path.relative_to(ROOT)} {name}".strip()
-                    found.append(pytest.param(ast.get_docstring(node), where, id=where))
+                    text = ast.get_docstring(node) or ""
+                    found.append(pytest.param(text, where, id=where, marks=marks(text)))
     return found
 
 
@@ -321,6 +337,7 @@ def test_other_docstrings_run_too(text, where, folder):
 # Pictures
 
 
+@pytest.mark.slow
 def test_pictures_can_be_made_again(tmp_path):
     """They have the size of those in the docs, and their numbers are those that the guide prints."""
     pictures = script("pictures")

@@ -19,6 +19,7 @@ def main_of(name):
     return module.main
 
 
+@pytest.mark.slow
 def test_letter_llama(tmp_path, capsys):
     short = "--layers 2 --heads 2 --width 32 --steps 5 --batch 8 --every 2 --probe 4"
     main_of("letter_llama")([*short.split(), "--out", str(tmp_path / "run")])
@@ -31,6 +32,8 @@ def test_letter_llama(tmp_path, capsys):
     assert find_runs([tmp_path / "run"])[0].results["looks"] == 4
 
 
+@pytest.mark.slow
+@pytest.mark.weights
 def test_watch_smollm2(tmp_path, capsys):
     short = "--steps 2 --batch 1 --tokens 16 --prompts 1 --every 2"
     main_of("watch_smollm2")([*short.split(), "--model", str(real.folder("smollm2-135m")), "--out", str(tmp_path / "run")])

@@ -42,7 +42,7 @@ class Result:
     >>> import ropescope as rs
     >>> result = rs.run("theory", inputs=100, longest=200, draws=20)
     >>> result.headline
-    'built models ...'
+    'built models: ...'
     >>> list(result.dataset)[:2], list(result.figures())
     ([...], ['gaps', 'planes'])
     >>> result.plot("lengths")
