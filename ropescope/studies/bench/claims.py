@@ -24,9 +24,9 @@ def score_cost(runs: Runs) -> Found:
         raise NotRunError("no benchmark of scores among the runs given")
     times = [row["faster_than_rerunning_blocks"] for row in rows]
     plain = [row["scored_over_plain"] for row in rows]
-    said = f"re-running takes {span(times, ',.0f')} times a scored pass ({rows[0]['tokens']} to {rows[-1]['tokens']} tokens), "
-    said += f"which takes {span(plain)} plain passes"
-    return Found(said, every(row["faster_than_rerunning_blocks"] >= row["swaps"] / 2 for row in rows), run)
+    text = f"re-running takes {span(times, ',.0f')} times a scored pass ({rows[0]['tokens']} to {rows[-1]['tokens']} tokens), "
+    text += f"which takes {span(plain)} plain passes"
+    return Found(text, every(row["faster_than_rerunning_blocks"] >= row["swaps"] / 2 for row in rows), run)
 
 
 @claim(
@@ -43,5 +43,5 @@ def cost(runs: Runs) -> Found:
         raise NotRunError("no benchmark of a profile among the runs given")
     ratios = [row["scored_over_plain"] for run in found for row in run.results.values()]
     planes = [row["planes_over_plain"] for run in found for row in run.results.values()]
-    said = f"{span(ratios)} plain passes; {span(planes)} with every plane"
-    return Found(said, every(ratio <= 2 for ratio in ratios), found[0])
+    text = f"{span(ratios)} plain passes; {span(planes)} with every plane"
+    return Found(text, every(ratio <= 2 for ratio in ratios), found[0])

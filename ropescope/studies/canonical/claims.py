@@ -65,7 +65,7 @@ def theorem_2(runs: Runs) -> Found:
     "A",
     "theorem 4",
     "impossible",
-    PAIRS + " Holds for softmax too if the read-out is linear; one that multiplies with the query escapes.",
+    PAIRS + " Holds for softmax too if the read-out is linear; one that multiplies with the query is an exception.",
 )
 def theorem_4(runs: Runs) -> Found:
     """No positional head does Retrieval."""
@@ -78,11 +78,11 @@ def _head(runs: Runs, name: str, positional: float, symbolic: float) -> Found:
     cases = [row for row in built["every_input"]["cases"] if row["head"] == name]
     wrong, inputs = (sum(row[key] for row in cases) for key in ("wrong", "inputs"))
     scores = built["scores"][f"{name}, whole"]
-    said = f"{wrong} wrong of {inputs:,} small inputs, accuracy {scores['accuracy']:.3f} at full size; positional "
-    said += f"{scores['positional']:.3f}, symbolic {scores['symbolic']:.3f}"
+    text = f"{wrong} wrong of {inputs:,} small inputs, accuracy {scores['accuracy']:.3f} at full size; positional "
+    text += f"{scores['positional']:.3f}, symbolic {scores['symbolic']:.3f}"
     right = bool(cases) and wrong == 0 and scores["accuracy"] == 1
     pure = abs(scores["positional"] - positional) <= PURE and abs(scores["symbolic"] - symbolic) <= PURE
-    return Found(said, graded(right and pure, right), run)
+    return Found(text, graded(right and pure, right), run)
 
 
 BUILT = f"Right on every input of small sizes and at full size, and scores of a pure head within {PURE:g}."
@@ -115,10 +115,10 @@ def theorem_6(runs: Runs) -> Found:
     planes = [row for name, row in built["scores"].items() if name.startswith("H_MIX, plane")]
     right = bool(cases) and wrong == 0 and built["scores"]["H_MIX, whole"]["accuracy"] == 1
     kinds = planes[0]["symbolic"] >= 1 - PURE and planes[1]["positional"] >= 1 - PURE
-    said = (
+    text = (
         f"{wrong} wrong of {inputs:,} small inputs; still plane symbolic {planes[0]['symbolic']:.3f}, turning plane positional "
     )
-    return Found(said + f"{planes[1]['positional']:.3f}", graded(right and kinds, right), run)
+    return Found(text + f"{planes[1]['positional']:.3f}", graded(right and kinds, right), run)
 
 
 @claim(
@@ -161,9 +161,9 @@ def corollary_single(runs: Runs) -> Found:
     scores = built["scores"]["one plane, whole"]
     symbolic, positional = (scores[f"{kind}_range"][0] for kind in ("symbolic", "positional"))
     pure = max(symbolic, positional) >= 1 - PURE
-    said = f"{right} of {2 * built['limits']['heads_of_each_kind']} random pure heads right on both inputs; the one-plane head "
-    said += f"that does it has symbolic scores from {symbolic:.2f} to {scores['symbolic_range'][1]:.2f}"
-    return Found(said, graded(right == 0 and not pure, right == 0), run)
+    text = f"{right} of {2 * built['limits']['heads_of_each_kind']} random pure heads right on both inputs; the one-plane head "
+    text += f"that does it has symbolic scores from {symbolic:.2f} to {scores['symbolic_range'][1]:.2f}"
+    return Found(text, graded(right == 0 and not pure, right == 0), run)
 
 
 @claim(
@@ -181,9 +181,9 @@ def single_angle(runs: Runs) -> Found:
     cases = [row for row in built["every_input"]["cases"] if row["head"] == "one plane"]
     right = bool(cases) and not any(row["wrong"] for row in cases) and built["scores"]["one plane, whole"]["accuracy"] == 1
     few = _solved(trained, "partial induction, few symbols")
-    said = f"built: {sum(row['wrong'] for row in cases)} wrong of {sum(row['inputs'] for row in cases):,} inputs; trained with "
-    said += f"{run.config['few']} symbols: solved at {_angles(trained, few)}"
-    return Found(said, every([right, any(few)]), run, "angles")
+    text = f"built: {sum(row['wrong'] for row in cases)} wrong of {sum(row['inputs'] for row in cases):,} inputs; trained with "
+    text += f"{run.config['few']} symbols: solved at {_angles(trained, few)}"
+    return Found(text, every([right, any(few)]), run, "angles")
 
 
 @claim(
@@ -199,8 +199,8 @@ def theorem_7(runs: Runs) -> Found:
     shapes = built["shapes"]
     ends = [_u(shapes["H_POS"]["measured"], 1), _u(shapes["H_SYM"]["measured"], -1)]
     off = max(shapes[name]["largest_difference"] for name in ("H_POS", "H_SYM"))
-    said = ", ".join(f"{name} {_shape_said(shapes[name]['measured'])}" for name in ("H_POS", "H_SYM"))
-    return Found(f"{said}; formula within {tiny(off)}", graded(all(ends) and off <= 1e-9, any(ends)), run, "places")
+    text = ", ".join(f"{name} {_shape_text(shapes[name]['measured'])}" for name in ("H_POS", "H_SYM"))
+    return Found(f"{text}; formula within {tiny(off)}", graded(all(ends) and off <= 1e-9, any(ends)), run, "places")
 
 
 def _u(values: list[float], sign: int) -> bool:
@@ -210,7 +210,7 @@ def _u(values: list[float], sign: int) -> bool:
     return all(step < 0 for step in steps[:half]) and all(step > 0 for step in steps[-half:])
 
 
-def _shape_said(values: list[float]) -> str:
+def _shape_text(values: list[float]) -> str:
     return f"{values[0]:.3f}, {values[len(values) // 2]:.3f}, {values[-1]:.3f} (first, middle, last)"
 
 
@@ -222,7 +222,7 @@ def _shape_said(values: list[float]) -> str:
     "A",
     "section 5, figure 2A",
     "fast planes only",
-    SWEEP + f"Solved ({SOLVED}) at the fastest angle and on without a break, and not at the slower half of angles.",
+    SWEEP + f"Solved ({SOLVED}) from the fastest angle down without a gap, and not at the slower half of angles.",
 )
 def index_fast(runs: Runs) -> Found:
     """Index is learned with fast planes only."""
@@ -237,7 +237,7 @@ def index_fast(runs: Runs) -> Found:
     "A",
     "section 5, figure 2A",
     "slow planes only",
-    SWEEP + f"Solved ({SOLVED}) at angle 0 and on without a break, and not at the fastest quarter of angles.",
+    SWEEP + f"Solved ({SOLVED}) from angle 0 up without a gap, and not at the fastest quarter of angles.",
 )
 def retrieval_slow(runs: Runs) -> Found:
     """Retrieval is learned with slow planes only."""
@@ -265,9 +265,9 @@ def crossing(runs: Runs) -> Found:
     )
     both = [a and b for a, b in zip(_solved(trained, "index"), _solved(trained, "retrieval"), strict=True)]
     at = trained["crossing"]["of_means"]
-    said = f"at {at:.3g}" if at is not None else "nowhere"
+    text = f"at {at:.3g}" if at is not None else "nowhere"
     return Found(
-        f"they cross {said}; both solved at {_angles(trained, both)}", graded(once and not any(both), once), run, "angles"
+        f"they cross {text}; both solved at {_angles(trained, both)}", graded(once and not any(both), once), run, "angles"
     )
 
 
@@ -276,16 +276,16 @@ def crossing(runs: Runs) -> Found:
     "A",
     "section 5, figure 2B",
     "fails",
-    SWEEP + "No angle solves it with 12 symbols; partly if it does with fewer. With more steps it rises on (LOG.md).",
+    SWEEP + "No angle solves it with 12 symbols; partly if it does with fewer. With more steps accuracy still rises (LOG.md).",
 )
 def one_plane(runs: Runs) -> Found:
     """Partial induction is not learned with one plane."""
     run, trained = _trained(runs)
     many, few = (any(_solved(trained, name)) for name in ("partial induction", "partial induction, few symbols"))
     best = trained["sweeps"]["partial induction"]["mean"]
-    said = f"best {max(best):.3f} with {run.config['repeated']} symbols; with {run.config['few']}: "
-    said += _angles(trained, _solved(trained, "partial induction, few symbols"))
-    return Found(said, graded(not many and not few, not many), run, "angles")
+    text = f"best {max(best):.3f} with {run.config['repeated']} symbols; with {run.config['few']}: "
+    text += _angles(trained, _solved(trained, "partial induction, few symbols"))
+    return Found(text, graded(not many and not few, not many), run, "angles")
 
 
 @claim(
@@ -293,7 +293,7 @@ def one_plane(runs: Runs) -> Found:
     "A",
     "section 5, figure 2B",
     "succeeds",
-    SWEEP + f"Some angle with a still plane beside it solves it ({SOLVED}).",
+    SWEEP + f"Some angle together with a still plane solves it ({SOLVED}).",
 )
 def two_planes(runs: Runs) -> Found:
     """It is learned with two planes, one of angle 0 and one of a moderate angle."""
@@ -313,16 +313,16 @@ def too_fast(runs: Runs) -> Found:
     """With a second plane that is too fast it fails."""
     run, trained = _trained(runs)
     means = trained["sweeps"]["partial induction, with a still plane"]["mean"]
-    said = f"{means[-1]:.2f} at {trained['angles'][-1]:.3g} against {max(means):.3f} at best"
-    return Found(said, graded(means[-1] <= 0.8 and max(means) >= SOLVED, means[-1] < max(means) - 0.05), run, "angles")
+    text = f"{means[-1]:.2f} at {trained['angles'][-1]:.3g} against {max(means):.3f} at best"
+    return Found(text, graded(means[-1] <= 0.8 and max(means) >= SOLVED, means[-1] < max(means) - 0.05), run, "angles")
 
 
 def _shape(runs: Runs, sweep: str, sign: int) -> Found:
     run, trained = _trained(runs)
     found = trained["shapes"][sweep]
-    said = f"ends {found['ends']:.2f}, middle {found['middle']:.2f}, bend {found['bend']:+.2f}, p = {found['bend_p']:.0e}"
+    text = f"ends {found['ends']:.2f}, middle {found['middle']:.2f}, bend {found['bend']:+.2f}, p = {found['bend_p']:.0e}"
     bent = sign * found["bend"] > 0 and sign * (found["ends"] - found["middle"]) > 0
-    return Found(said, graded(bent and found["bend_p"] < 0.05, bent), run, "places")
+    return Found(text, graded(bent and found["bend_p"] < 0.05, bent), run, "places")
 
 
 BENT = "Half-way between failing and solved: ends against middle, and the square term of a parabola over places, p < 0.05."
@@ -355,9 +355,9 @@ def retrieval_shape(runs: Runs) -> Found:
 def _path(runs: Runs, key: str) -> Found:
     run, trained = _trained(runs)
     path = trained["trajectories"][key]
-    said = f"mean direction from {path['mean'][0]:.2f} to {path['mean'][-1]:.3f} (worst {path['least'][-1]:.3f})"
+    text = f"mean direction from {path['mean'][0]:.2f} to {path['mean'][-1]:.3f} (worst {path['least'][-1]:.3f})"
     return Found(
-        said, graded(path["least"][-1] >= 0.95 and path["mean"][0] < 0.7, path["mean"][-1] >= 0.95), run, "trajectories"
+        text, graded(path["least"][-1] >= 0.95 and path["mean"][0] < 0.7, path["mean"][-1] >= 0.95), run, "trajectories"
     )
 
 
@@ -404,5 +404,5 @@ def knob_training(runs: Runs) -> Found:
     ends = {name: (trained["sweeps"][name]["mean"][0], trained["sweeps"][name]["mean"][-1]) for name in ("index", "retrieval")}
     slow, fast = ((ends["retrieval"][0], ends["index"][0]), (ends["index"][1], ends["retrieval"][1]))
     holds = [right >= SOLVED and wrong <= 0.5 for right, wrong in (slow, fast)]
-    said = "; ".join(f"{name} {a:.2f} at angle 0, {b:.2f} at {trained['angles'][-1]:.3g}" for name, (a, b) in ends.items())
-    return Found(said, every(holds), run, "angles")
+    text = "; ".join(f"{name} {a:.2f} at angle 0, {b:.2f} at {trained['angles'][-1]:.3g}" for name, (a, b) in ends.items())
+    return Found(text, every(holds), run, "angles")

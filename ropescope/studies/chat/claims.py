@@ -32,7 +32,7 @@ def _asked(
     runs: Runs, holds: Callable[[Curve, Curve], bool | None], say: Callable[[Curve, Curve], str], screened: bool = True
 ) -> Found:
     """The verdict over chat models; those not asked at the lengths in question (None) do not count."""
-    verdicts, said, last, failed = [], [], None, 0
+    verdicts, texts, last, failed = [], [], None, 0
     for run, name, number, letter in answers(runs):
         if screened and not _passed(run, letter):
             failed += 1
@@ -40,12 +40,12 @@ def _asked(
         found = holds(number, letter)
         if found is not None:
             verdicts.append(found)
-            said.append(f"{name} {say(number, letter)}")
+            texts.append(f"{name} {say(number, letter)}")
             last = run
     if last is None:
         also = f"; {failed} failed the screening" if failed else ""
         raise NotRunError(f"no chat model that passed the screening was asked both tasks at these lengths{also}")
-    return Found("; ".join(said), every(verdicts), last, "accuracy")
+    return Found("; ".join(texts), every(verdicts), last, "accuracy")
 
 
 def _from(curve: Curve, length: int) -> list[float]:
@@ -122,8 +122,8 @@ def _beside(runs: Runs, model: str) -> Found:
                 if n in ours
             ]
             if off:
-                said = f"off by {max(off):.2f} at most at {len(off)} values"
-                return Found(said, graded(max(off) <= 0.15, sum(x <= 0.15 for x in off) * 2 >= len(off)), run, "accuracy")
+                text = f"off by {max(off):.2f} at most at {len(off)} values"
+                return Found(text, graded(max(off) <= 0.15, sum(x <= 0.15 for x in off) * 2 >= len(off)), run, "accuracy")
     raise NotRunError(f"{model} was not asked in the runs given")
 
 

@@ -42,8 +42,8 @@ def knob_fast(runs: Runs) -> Found:
     change = "fast third dropped"
     ours, others, kept = _accuracy(number, change), _random(number, change), _accuracy(letter, change)
     falls = ours <= others["least"] - 0.2
-    said = f"number {ours:.2f} (random thirds {others['least']:.2f} to {others['most']:.2f}), letter {kept:.2f}"
-    return Found(said, graded(falls and kept >= 0.95, falls), number, "effects")
+    text = f"number {ours:.2f} (random thirds {others['least']:.2f} to {others['most']:.2f}), letter {kept:.2f}"
+    return Found(text, graded(falls and kept >= 0.95, falls), number, "effects")
 
 
 @claim(
@@ -51,17 +51,16 @@ def knob_fast(runs: Runs) -> Found:
     "A",
     "section 5",
     "performance follows",
-    "Letter model without its slow third: below random thirds by 0.2. Partly if slow quarters serve it better than fast "
-    "ones, when all else is "
-    "dropped: symbolic heads share their work among most planes.",
+    "Letter model without its slow third: below random thirds by 0.2. Partly if a slow quarter alone does better than "
+    "a fast one: symbolic heads use most planes.",
 )
 def knob_slow(runs: Runs) -> Found:
     """Without slow planes a trained model loses the symbolic task."""
     run = _controlled(runs, "letter")
     ours, others = _accuracy(run, "slow third dropped"), _random(run, "slow third dropped")
     slow, fast = _accuracy(run, "only slowest 25% kept"), _accuracy(run, "only fastest 25% kept")
-    said = f"without the slow third {ours:.2f}; slowest quarter alone {slow:.2f}, fastest quarter alone {fast:.2f}"
-    return Found(said, graded(ours <= others["least"] - 0.2, slow >= fast + 0.2), run, "effects")
+    text = f"without the slow third {ours:.2f}; slowest quarter alone {slow:.2f}, fastest quarter alone {fast:.2f}"
+    return Found(text, graded(ours <= others["least"] - 0.2, slow >= fast + 0.2), run, "effects")
 
 
 @claim(
@@ -79,9 +78,9 @@ def p_rope(runs: Runs) -> Found:
     tasks = {task: _accuracy(_controlled(runs, task), change) for task in ("number", "letter")}
     run = _controlled(runs)
     before, after = (run.results["changes"][name]["measures"]["perplexity"] for name in ("nothing", change))
-    said = "".join(f"{task} {value:.3f}, " for task, value in tasks.items())
-    said += f"{run.config['model']}: perplexity {before:.1f} to {after:.1f}"
-    return Found(said, every([*(value >= 0.99 for value in tasks.values()), after <= 1.1 * before]), run, "effects")
+    text = "".join(f"{task} {value:.3f}, " for task, value in tasks.items())
+    text += f"{run.config['model']}: perplexity {before:.1f} to {after:.1f}"
+    return Found(text, every([*(value >= 0.99 for value in tasks.values()), after <= 1.1 * before]), run, "effects")
 
 
 @claim(
@@ -89,9 +88,9 @@ def p_rope(runs: Runs) -> Found:
     "A",
     "section 5",
     "performance follows",
-    "Thirds stopped: binding (log probability, 8 pairs) falls below all random thirds without turning fast planes, and by "
-    "less than 0.1 without "
-    "turning slow ones. Thirds dropped: binding falls below random thirds without slow planes only. Both, partly if one.",
+    "Thirds stopped: binding (log probability, 8 pairs) falls below all random thirds with fast planes stopped, and by "
+    "less than 0.1 with "
+    "slow ones stopped. Thirds dropped: binding falls below random thirds without slow planes only. Both, partly if one.",
 )
 def knob_real(runs: Runs) -> Found:
     """The knob works on real models too: fast planes carry places, slow ones things."""
@@ -108,8 +107,8 @@ def knob_real(runs: Runs) -> Found:
     stopped = below("fast third stopped") and binds("slow third stopped") >= binds("nothing") - 0.1
     dropped = below("slow third dropped") and not below("fast third dropped")
     names = ("nothing", "fast third stopped", "slow third stopped", "fast third dropped", "slow third dropped")
-    said = f"{run.config['model']}: " + ", ".join(f"{name} {binds(name):.2f}" for name in names)
-    return Found(said, every([stopped, dropped]), run, "effects")
+    text = f"{run.config['model']}: " + ", ".join(f"{name} {binds(name):.2f}" for name in names)
+    return Found(text, every([stopped, dropped]), run, "effects")
 
 
 @claim(
@@ -126,5 +125,5 @@ def heads_follow(runs: Runs) -> Found:
     before, after = (run.results["changes"][name] for name in ("nothing", "fast third dropped"))
     heads = [n for n, value in enumerate(before["positional"]) if value is not None and value >= 0.9]
     now = [after["symbolic"][n] for n in heads]
-    said = f"{len(heads)} heads, symbolic {span(now) if now else '-'} after"
-    return Found(said, every([value >= 0.9 for value in now] or [False]), run, "scores")
+    text = f"{len(heads)} heads, symbolic {span(now) if now else '-'} after"
+    return Found(text, every([value >= 0.9 for value in now] or [False]), run, "scores")

@@ -100,7 +100,7 @@ def letter_when(runs: Runs) -> Found:
     "B",
     "figure 2",
     "1 hop at about 2,000 steps, 4 hops at about 3,200",
-    "Accuracy 0.99 reached in this order (up to one look, 50 steps), one hop at least 500 steps before four. " + SEEDS,
+    "Accuracy 0.99 reached in this order (up to one measurement, 50 steps), one hop at least 500 steps before four. " + SEEDS,
 )
 def hop_by_hop(runs: Runs) -> Found:
     """The number task is learned hop by hop: one hop first, then two, three, four."""
@@ -189,7 +189,7 @@ def uniform_start(runs: Runs) -> Found:
     "B-2-purity-rises",
     "B",
     "section 3.1, figure 2C",
-    "said of the curves",
+    "visible in the curves",
     "Rank correlation over steps of mean |positional - symbolic| with mean accuracy; 0.8. " + SEEDS,
 )
 def purity_rises(runs: Runs) -> Found:
@@ -437,7 +437,8 @@ def first_heads(runs: Runs) -> Found:
     "B",
     "appendix I",
     "1,710 s and 1,589 s",
-    "Within a factor of two of each; ours ran on two processor cores without a GPU, some runs with other work beside them.",
+    "Fastest run of each task within a factor of two; ours ran on two processor cores without a GPU, some runs with other work "
+    "at the same time.",
 )
 def training_cost(runs: Runs) -> Found:
     """Training takes 28 min 30 s (number) and 26 min 29 s (letter) on an RTX A5000."""

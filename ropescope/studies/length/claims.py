@@ -47,7 +47,7 @@ LEVEL = FRONT + "Within 0.1 of the paper's, partly within 0.15."
     "B",
     "section 3.6, figure 5B",
     "above 0.9",
-    FRONT + "0.9 or more, partly from 0.8. Neither checkpoint, seed, rate nor dropout brings it back (docs/length.md).",
+    FRONT + "0.9 or more, partly from 0.8. Neither checkpoint, seed, rate nor dropout restores it (docs/length.md).",
 )
 def letter_850(runs: Runs) -> Found:
     """The letter model stays above 90 % up to 850 tokens, fifty times its training length."""
@@ -93,7 +93,7 @@ def number_3000(runs: Runs) -> Found:
     "Letter above number at every length measured beyond twice that of training.",
 )
 def order(runs: Runs) -> Found:
-    """Symbolic heads carry farther than positional ones: the letter model falls later than the number model."""
+    """Symbolic heads work at larger lengths than positional ones: the letter model falls later than the number model."""
     run, other = runs.of_task("generalise", "letter"), runs.of_task("generalise", "number")
     letter, number = run.results["letter"], other.results["number"]
     lengths = [n for n in letter["lengths"] if n in number["lengths"] and n > 2 * letter["lengths"][0]]
@@ -132,7 +132,7 @@ def first_lengths(runs: Runs) -> Found:
     "ours",
     "first trial",
     "0.47 at 513 tokens with one letter, 0.92 with all",
-    "The same weights with both kinds of front, longest length measured with both; 0.2 apart.",
+    "The same weights with both types of front, longest length measured with both; 0.2 apart.",
 )
 def fillers(runs: Runs) -> Found:
     """What fills the front matters: with one repeated letter the letter model falls earlier."""
@@ -147,4 +147,4 @@ def fillers(runs: Runs) -> Found:
             usual, one = (part["curves"]["measured"]["overall"]["mean"][part["lengths"].index(length)] for part in both)
             text = f"{one:.2f} at {length:,} tokens with one letter, {usual:.2f} with all"
             return Found(text, graded(one <= usual - 0.2, one < usual), found["one letter"], "letter")
-    raise NotRunError("no letter model was measured with both kinds of front")
+    raise NotRunError("no letter model was measured with both types of front")

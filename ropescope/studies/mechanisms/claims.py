@@ -22,9 +22,9 @@ TABLE_1 = {
     "B",
     "section 3.1",
     "n hops, n heads",
-    "With n positional heads taken out (first or last ones) long paths must fail and short ones stay. Reproduced if the "
+    "With n positional heads removed (first or last ones) long paths must fail and short ones stay. Reproduced if the "
     "loss starts "
-    "with the longest paths, one hop count for each head; partly if one head out costs any hop count a tenth.",
+    "with the longest paths, one hop count for each head; partly if removing one head costs any hop count a tenth.",
 )
 def heads_needed(runs: Runs) -> Found:
     """An n-hop input needs n positional heads."""
@@ -139,11 +139,11 @@ def letter_late(runs: Runs) -> Found:
     "B",
     "section 3.3, figure 8",
     "mean id 37 to 42 of 64",
-    "How many planes share the work (by variance); a quarter of them or fewer in every symbolic layer, partly half. "
+    "Effective number of planes (by variance); a quarter of them or fewer in every symbolic layer, partly half. "
     "Equal use of all 64 planes has a mean id of 32.5.",
 )
 def few_slow_planes(runs: Runs) -> Found:
-    """Symbolic heads live in slow planes, as positional ones do in fast planes."""
+    """Symbolic heads use slow planes, as positional ones use fast planes."""
     used, run = [], None
     for task in ("number", "letter"):
         run = runs.of_task("mechanisms", task)
@@ -171,31 +171,32 @@ def _explained(runs: Runs, task: str) -> Found:
 
 
 EXPLAINED = (
-    "Share of path nodes at which a head hops along the path or keeps what is there; 95 % in every layer, partly from L1 on."
+    "Share of path nodes at which a head hops along the path or leaves the node as it is; 95 % in every layer, "
+    "partly from L1 on."
 )
 
 
 @claim("B-3-functions-number", "B", "section 3.2, figure 3", "every pure head", EXPLAINED)
 def functions_number(runs: Runs) -> Found:
-    """Each head of the number model hops along the path (Index) or keeps what is there (Reflexive)."""
+    """Each head of the number model hops along the path (Index) or leaves the node as it is (Reflexive)."""
     return _explained(runs, "number")
 
 
 @claim("B-3-functions-letter", "B", "section 3.2, figure 3", "every pure head", EXPLAINED)
 def functions_letter(runs: Runs) -> Found:
-    """Each head of the letter model hops along the path (Retrieval) or keeps what is there (Reflexive)."""
+    """Each head of the letter model hops along the path (Retrieval) or leaves the node as it is (Reflexive)."""
     return _explained(runs, "letter")
 
 
 REPLACED = (
-    "Accuracy with attention replaced by the ideal in all heads of that kind at once; 0.99 at every hop count, partly at one."
+    "Accuracy with attention replaced by the ideal in all heads of that type at once; 0.99 at every hop count, partly at one."
 )
 
 
 def _replaced(runs: Runs, task: str, change: str) -> Found:
     run, found = _mechanism(runs, task)
     if change not in found["changes"]:
-        raise NotRunError(f"the {task} model has no head of that kind, or the change was not tried")
+        raise NotRunError(f"the {task} model has no head of that type, or the change was not tried")
     row = found["changes"][change]
     return Found(
         ", ".join(f"{value:.3f}" for value in row) + " at 1 to 4 hops", every(x >= 0.99 for x in row), run, f"{task}-functions"
@@ -210,7 +211,7 @@ def _replaced(runs: Runs, task: str, change: str) -> Found:
     REPLACED,
 )
 def index(runs: Runs) -> Found:
-    """Positional heads do Index: at an integer i they look i places back."""
+    """Positional heads do Index: at an integer i they attend i places back."""
     return _replaced(runs, "number", "positional hop")
 
 
@@ -219,7 +220,7 @@ def index(runs: Runs) -> Found:
     "B",
     "section 3.2, figure 3",
     "Retrieval",
-    REPLACED + " Trained heads also look past the next node, for the pair they have read there.",
+    REPLACED + " Trained heads also attend beyond the next node, to the pair they have read there.",
 )
 def retrieval(runs: Runs) -> Found:
     """Symbolic heads of the letter model do Retrieval: at a pair xy they find the earlier pair that begins with y."""
@@ -231,10 +232,10 @@ def retrieval(runs: Runs) -> Found:
     "B",
     "section 3.2, figure 3",
     "Reflexive",
-    REPLACED + " Here: by a look at the position itself.",
+    REPLACED + " Here the ideal is attention to the position itself.",
 )
 def reflexive(runs: Runs) -> Found:
-    """Symbolic heads of the number model are Reflexive: they keep and pass on what is there."""
+    """Symbolic heads of the number model are Reflexive: they leave nodes as they are."""
     return _replaced(runs, "number", "symbolic reflexive")
 
 

@@ -50,8 +50,8 @@ def _excludes(run: Run) -> bool:
     "section 4",
     "r = -0.91, p ≤ 1e-4",
     "r at most -0.7, p at most 1e-4 and, with whole layers shuffled, below 0.05, in every profile. Tables of random logits of "
-    "unit size have an r as strong, as both scores cannot be low: a model decides where its heads lie along that line. "
-    + OTHERS,
+    "unit size have an r as strong, as both scores cannot be low: what depends on the model is where its heads lie along that "
+    "line. " + OTHERS,
 )
 def correlation(runs: Runs) -> Found:
     """Positional and symbolic scores over heads are strongly negatively correlated."""
@@ -139,7 +139,7 @@ def norms(runs: Runs) -> Found:
     "Scores exclude each other (as in A-4-correlation) in a model of each family; generations differ from the paper's.",
 )
 def families(runs: Runs) -> Found:
-    """What holds of heads holds across families."""
+    """The findings on heads hold across families."""
     profiles = runs.profiles()
     by_family = {name: [run for run in profiles if run.config["model"]["family"].startswith(name)] for name in FAMILIES}
     if missing := [name for name, found in by_family.items() if not found]:
@@ -168,7 +168,7 @@ def geometry(runs: Runs) -> Found:
         raise NotRunError("no profile with queries and keys of single heads among the runs given")
     alike = {kind: _alike(details["geometry"], kind) for kind in ("positional", "symbolic")}
     if None in alike.values():
-        raise NotRunError(f"{run.name} has no head of either kind")
+        raise NotRunError(f"{run.name} has no head of either type")
     text = ", ".join(f"{kind} head {value:.2f}" for kind, value in alike.items())
     good = (alike["positional"] or 0) >= 0.95 and (alike["positional"] or 0) > (alike["symbolic"] or 0)
     return Found(f"{_name(run)}: length of the mean direction of keys, {text}", graded(False, good), run, "geometry")

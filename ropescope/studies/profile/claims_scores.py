@@ -162,7 +162,7 @@ def right_answers(runs: Runs) -> Found:
     "ours",
     "reviewers' questions",
     ASKED,
-    "Some head leans to places by 0.2 or more on one prompt and to things on another, in every profile.",
+    "Some head is more positional than symbolic by 0.2 or more on one prompt, and the reverse on another, in every profile.",
 )
 def by_input(runs: Runs) -> Found:
     """A head can be positional on one prompt and symbolic on another."""

@@ -34,8 +34,8 @@ def _built(run: Run, results: Mapping[str, Any], function: str, cases: list[Mapp
     """Right on every small input of these cases, and on random ones at the paper's size."""
     random = results["random_inputs"][function]
     wrong = sum(row["wrong"] for row in cases) + random["wrong"]
-    said = f"{wrong} wrong of {sum(row['valid'] for row in cases):,} small inputs and {random['positions']:,} random positions"
-    return Found(said, graded(wrong == 0), run)
+    text = f"{wrong} wrong of {sum(row['valid'] for row in cases):,} small inputs and {random['positions']:,} random positions"
+    return Found(text, graded(wrong == 0), run)
 
 
 def _cases(results: Mapping[str, Any], function: str) -> list[Mapping[str, Any]]:
@@ -69,8 +69,8 @@ def t_index_positional(runs: Runs) -> Found:
     """T_Index is purely positional."""
     run, results = _theory(runs)
     found = results["scores"]["index"]
-    said = f"positional at least {found['positional_min']:.6f}, symbolic at most {found['symbolic_max']:.0e}"
-    return Found(said, graded(found["positional_min"] >= 1 - 1e-6 and found["symbolic_max"] <= 1e-6), run)
+    text = f"positional at least {found['positional_min']:.6f}, symbolic at most {found['symbolic_max']:.0e}"
+    return Found(text, graded(found["positional_min"] >= 1 - 1e-6 and found["symbolic_max"] <= 1e-6), run)
 
 
 @claim(
@@ -86,8 +86,8 @@ def irrational(runs: Runs) -> Found:
     run, results = _theory(runs)
     rational = [row for row in _cases(results, "index") if round(row["angle"], 6) == row["angle"]]
     wrong, angles = sum(row["wrong"] for row in rational), sorted({row["angle"] for row in rational})
-    said = f"{wrong} wrong of {sum(row['valid'] for row in rational):,} inputs at angles {', '.join(f'{a:g}' for a in angles)}"
-    return Found(said, graded(wrong > 0, True), run)
+    text = f"{wrong} wrong of {sum(row['valid'] for row in rational):,} inputs at angles {', '.join(f'{a:g}' for a in angles)}"
+    return Found(text, graded(wrong > 0, True), run)
 
 
 @claim(
@@ -117,8 +117,8 @@ def t_retrieval_range(runs: Runs) -> Found:
     near = [row for row in _cases(results, "retrieval") if row["angle"] > 0]
     wrong = sum(row["wrong"] for row in near)
     shares = [row["angle"] / (math.pi / row["symbols"] / row["longest"]) for row in near]
-    said = f"{wrong} wrong of {sum(row['valid'] for row in near):,} inputs at {span(shares, '.3f')} of the limit"
-    return Found(said, graded(wrong == 0 and min(shares) > 0.99), run)
+    text = f"{wrong} wrong of {sum(row['valid'] for row in near):,} inputs at {span(shares, '.3f')} of the limit"
+    return Found(text, graded(wrong == 0 and min(shares) > 0.99), run)
 
 
 @claim(
@@ -132,8 +132,8 @@ def t_retrieval_symbolic(runs: Runs) -> Found:
     """T_Retrieval is symbolic, exactly so at angle 0."""
     run, results = _theory(runs)
     still, turning = (results["scores"][name]["symbolic_min"] for name in ("retrieval, angle 0", "retrieval"))
-    said = f"1 within {tiny(1 - still)} at angle 0, {tiny(1 - turning)} at {results['bounds']['retrieval_angle']}"
-    return Found(said, graded(still >= 1 - ROUNDING and turning >= 1 - 1e-3, still >= 1 - ROUNDING), run)
+    text = f"1 within {tiny(1 - still)} at angle 0, {tiny(1 - turning)} at {results['bounds']['retrieval_angle']}"
+    return Found(text, graded(still >= 1 - ROUNDING and turning >= 1 - 1e-3, still >= 1 - ROUNDING), run)
 
 
 @claim(
@@ -167,8 +167,8 @@ def index_limit(runs: Runs) -> Found:
     run, results = _theory(runs)
     found = results["limits"]
     distance = found["symbolic_on_index_largest_distance"]
-    said = f"outputs {tiny(distance)} apart at most over {found['heads_of_each_kind']} heads"
-    return Found(said, graded(distance <= ROUNDING), run)
+    text = f"outputs {tiny(distance)} apart at most over {found['heads_of_each_kind']} heads"
+    return Found(text, graded(distance <= ROUNDING), run)
 
 
 @claim(
@@ -188,8 +188,8 @@ def retrieval_limit(runs: Runs) -> Found:
         sum(row["uniform_wrong"] for row in _cases(results, "retrieval"))
         + results["random_inputs"]["retrieval, uniform"]["wrong"]
     )
-    said = f"outputs exceed that by {tiny(excess)} at most; uniform attention makes {uniform} mistakes"
-    return Found(said, graded(excess <= ROUNDING and uniform > 0, excess <= ROUNDING), run)
+    text = f"outputs exceed that by {tiny(excess)} at most; uniform attention makes {uniform} mistakes"
+    return Found(text, graded(excess <= ROUNDING and uniform > 0, excess <= ROUNDING), run)
 
 
 @claim(
@@ -199,16 +199,16 @@ def retrieval_limit(runs: Runs) -> Found:
     "an upper bound at every n",
     "Largest exact gap over inputs with integers up to 16, θ = 0.8; no length above the bound. True for letters, false "
     "for integers, "
-    "which look to both sides.",
+    "which have keys on both sides of their target.",
 )
 def index_printed(runs: Runs) -> Found:
     """Discrepancy of Index: at most min(1 - cos θ, 2π²/n²) on every input of length n."""
     run, results = _theory(runs)
     bounds = results["bounds"]
     example, broken = bounds["index_example"], len(bounds["index_printed_violated_up_to_100"])
-    said = f"broken at {broken} of 99 lengths up to 100; n = {example['length']}, integer {example['back']}: "
-    said += f"gap {example['gap']:.4f}, bound {example['printed']:.4f}"
-    return Found(said, graded(bounds["index_printed_violated"] == 0), run, "gaps")
+    text = f"broken at {broken} of 99 lengths up to 100; n = {example['length']}, integer {example['back']}: "
+    text += f"gap {example['gap']:.4f}, bound {example['printed']:.4f}"
+    return Found(text, graded(bounds["index_printed_violated"] == 0), run, "gaps")
 
 
 @claim(
@@ -233,7 +233,7 @@ def index_letters(runs: Runs) -> Found:
     "Exact gaps at all lengths and distances; none above the bound.",
 )
 def index_corrected(runs: Runs) -> Found:
-    """Index: at most min(1 - cos θ, 2π²/(D + 1)²), D = max(s, n - 1 - s), for a query that looks s places back."""
+    """Index: at most min(1 - cos θ, 2π²/(D + 1)²), D = max(s, n - 1 - s), for a query that attends s places back."""
     run, results = _theory(runs)
     broken, longest = results["bounds"]["index_corrected_violated"], results["bounds"]["longest"]
     return Found(f"broken at {broken} lengths up to {longest:,}", graded(broken == 0), run, "gaps")
@@ -253,9 +253,9 @@ def retrieval_printed(runs: Runs) -> Found:
     run, results = _theory(runs)
     bounds = results["bounds"]
     broken, row = bounds["retrieval_printed_below_largest_up_to_100"], bounds["table"]["17"]
-    said = f"broken at {broken} of 99 lengths up to 100; n = 17: gaps from {row['retrieval_smallest']:.4f} to "
-    said += f"{row['retrieval_largest']:.4f}, printed {row['retrieval_printed']:.4f}"
-    return Found(said, graded(broken == 0), run, "gaps")
+    text = f"broken at {broken} of 99 lengths up to 100; n = 17: gaps from {row['retrieval_smallest']:.4f} to "
+    text += f"{row['retrieval_largest']:.4f}, printed {row['retrieval_printed']:.4f}"
+    return Found(text, graded(broken == 0), run, "gaps")
 
 
 @claim(
@@ -270,8 +270,8 @@ def retrieval_still(runs: Runs) -> Found:
     run, _ = _theory(runs)
     curves = _curves(run)
     still = curves["retrieval_smallest_still"]
-    said = f"{min(still):.4f} or more up to {curves['length'][-1]:,} tokens"
-    return Found(said, graded(min(still) > 0 and still[-1] >= still[0] * (1 - ROUNDING), min(still) > 0), run, "gaps")
+    text = f"{min(still):.4f} or more up to {curves['length'][-1]:,} tokens"
+    return Found(text, graded(min(still) > 0 and still[-1] >= still[0] * (1 - ROUNDING), min(still) > 0), run, "gaps")
 
 
 @claim(
@@ -293,8 +293,8 @@ def retrieval_corrected(runs: Runs) -> Found:
     off = max(abs(gap - (math.cos((n - 2) * theta) - math.cos(omega - (n - 1) * theta))) for n, gap in reach)
     table = {n: bounds["table"][str(n)]["retrieval_smallest"] for n in (17, 100)}
     close = all(abs(table[n] - paper) <= 1.5e-4 for n, paper in ((17, 0.2621), (100, 0.0964)))
-    said = f"within {tiny(off)} at {len(reach)} lengths; {table[17]:.4f} and {table[100]:.4f}"
-    return Found(said, graded(off <= ROUNDING and close, off <= ROUNDING), run, "gaps")
+    text = f"within {tiny(off)} at {len(reach)} lengths; {table[17]:.4f} and {table[100]:.4f}"
+    return Found(text, graded(off <= ROUNDING and close, off <= ROUNDING), run, "gaps")
 
 
 @claim(
@@ -313,8 +313,8 @@ def separation(runs: Runs) -> Found:
     falls = all(gap <= 8 * math.pi**2 / (n + 1) ** 2 * (1 + ROUNDING) for n, gap in pairs)
     still = curves["retrieval_smallest_still"]
     most, least = curves["index_largest"][-1], still[-1]
-    said = f"at {curves['length'][-1]:,} tokens Index at most {most:.0e}, Retrieval at least {least:.2f}"
-    return Found(said, graded(falls and min(still) >= max(still) * (1 - ROUNDING), falls or min(still) > 0), run, "gaps")
+    text = f"at {curves['length'][-1]:,} tokens Index at most {most:.0e}, Retrieval at least {least:.2f}"
+    return Found(text, graded(falls and min(still) >= max(still) * (1 - ROUNDING), falls or min(still) > 0), run, "gaps")
 
 
 def _ends(runs: Runs, line: str, paper: dict[int, float]) -> Found:
@@ -322,8 +322,8 @@ def _ends(runs: Runs, line: str, paper: dict[int, float]) -> Found:
     run, _ = _theory(runs)
     curves = _curves(run)
     ours = {n: curves[line][curves["length"].index(n)] for n in paper}
-    said = ", ".join(f"{value:.3f} at n = {n}" for n, value in ours.items())
-    return Found(said, every(abs(ours[n] - value) <= 0.015 for n, value in paper.items()), run, "gaps")
+    text = ", ".join(f"{value:.3f} at n = {n}" for n, value in ours.items())
+    return Found(text, every(abs(ours[n] - value) <= 0.015 for n, value in paper.items()), run, "gaps")
 
 
 DRAWN = "The printed bound itself, computed; within 0.015 of the value read off the figure."
@@ -365,14 +365,14 @@ def figure_angle(runs: Runs) -> Found:
     "No searched set above any bound, and gaps found at least those (0.95 of them).",
 )
 def planes(runs: Runs) -> Found:
-    """Several planes buy length: no set of F planes beats the pigeonhole bound 2π²F/⌊N^(1/F)⌋², and searched sets do far
+    """More planes allow larger lengths: no set of F planes beats the pigeonhole bound 2π²F/⌊N^(1/F)⌋², and searched sets do far
     better with more planes."""
     run, results = _theory(runs)
     rows = {row["planes"]: row["gap"] for row in results["planes"]["rows"] if row["offsets"] == 1000}
     above = results["planes"]["above_a_bound"]
     found = all(rows[n] >= 0.95 * gap for n, gap in ((1, 2e-5), (2, 0.017), (3, 0.15)))
-    said = f"{', '.join(f'{gap:.2g}' for gap in rows.values())} with {', '.join(map(str, rows))} planes; {above} above a bound"
-    return Found(said, graded(above == 0 and found, above == 0), run, "planes")
+    text = f"{', '.join(f'{gap:.2g}' for gap in rows.values())} with {', '.join(map(str, rows))} planes; {above} above a bound"
+    return Found(text, graded(above == 0 and found, above == 0), run, "planes")
 
 
 @claim(
@@ -385,16 +385,16 @@ def planes(runs: Runs) -> Found:
 )
 def prediction(runs: Runs) -> Found:
     """The logit gaps of trained heads at 17 tokens predict where each model breaks."""
-    ratios, said, run = [], [], None
+    ratios, text, run = [], [], None
     for task in ("number", "letter"):
         run = runs.of_task("generalise", task)
         crossings = run.results[task]["crossings"]
         for level in ("0.9", "0.5"):
             ratio = crossings[level]["overall"]["keys and places / measured"]
             ratios.append(ratio is not None and 1 / 1.5 <= ratio <= 1.5)
-            said.append(f"{task} {level}: {'-' if ratio is None else f'{ratio:.2f}x'}")
+            text.append(f"{task} {level}: {'-' if ratio is None else f'{ratio:.2f}x'}")
     assert run is not None
-    return Found(", ".join(said), graded(all(ratios), 2 * sum(ratios) >= len(ratios)), run, "letter")
+    return Found(", ".join(text), graded(all(ratios), 2 * sum(ratios) >= len(ratios)), run, "letter")
 
 
 @on_trained(
@@ -409,5 +409,5 @@ def plane_ids(runs: Runs) -> Found:
     run = runs.one("theory")
     ours = run.results["identities"]["frequency_of_id"]
     paper = {"1": (1.0, 1), "2": (0.866, 3), "10": (0.2738, 4), "42": (0.0027, 4)}
-    said = ", ".join(f"id {n} is {ours[n]:.4f}" for n in paper)
-    return Found(said, every(round(ours[n], digits) == value for n, (value, digits) in paper.items()), run)
+    text = ", ".join(f"id {n} is {ours[n]:.4f}" for n in paper)
+    return Found(text, every(round(ours[n], digits) == value for n, (value, digits) in paper.items()), run)

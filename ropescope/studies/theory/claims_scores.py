@@ -62,8 +62,8 @@ def no_positions(runs: Runs) -> Found:
 
 def _pure(run: Run, found: Mapping[str, float], score: str, share: str) -> Found:
     least = min(found["smallest_score"], found["smallest_share"])
-    said = f"{score} score and {share} share 1 within {tiny(1 - least)}"
-    return Found(said, graded(least >= 1 - ROUNDING), run)
+    text = f"{score} score and {share} share 1 within {tiny(1 - least)}"
+    return Found(text, graded(least >= 1 - ROUNDING), run)
 
 
 @claim(
@@ -71,7 +71,7 @@ def _pure(run: Run, found: Mapping[str, float], score: str, share: str) -> Found
     "A",
     "section 3; B, appendix D",
     "exact",
-    f"Against keys really swapped and attention taken anew, at three temperatures; up to {ROUNDING:g}.",
+    f"Against keys really swapped and attention recomputed, at three temperatures; up to {ROUNDING:g}.",
 )
 def one_pass(runs: Runs) -> Found:
     """Swap scores are read off M alone: no second forward pass, and the softmax normaliser cancels in the cosines."""
@@ -109,10 +109,10 @@ def exclusion(runs: Runs) -> Found:
     with suppress(NotRunError):  # random heads are enough for a verdict
         parts += [profile.results["exclusion"] for profile in runs.profiles()]
     cases, violations = (sum(part[key] for part in parts) for key in ("cases", "violations"))
-    said = (
+    text = (
         f"{violations} violations in {cases:,} cases; least slack on random heads {parts[0]['smallest_slack']:.0%} of the bound"
     )
-    return Found(said, graded(violations == 0), run)
+    return Found(text, graded(violations == 0), run)
 
 
 @claim(
@@ -120,15 +120,15 @@ def exclusion(runs: Runs) -> Found:
     "A",
     "theorem 1",
     "exact; equality possible",
-    f"Against the sum over all permutations of 6 keys, and on a head half-way between both kinds; relative, up to "
+    f"Against the sum over all permutations of 6 keys, and on a head half-way between both types; relative, up to "
     f"{ROUNDING:g}.",
 )
 def exclusion_exact(runs: Runs) -> Found:
     """Its bound, a sum over all m! permutations, collapses to a sum over m² entries of M, and is tight."""
     run, found = _identities(runs)
     off, reached = found["exclusion"]["permutations_error"], found["exclusion"]["reached_error"]
-    said = f"sum over permutations within {tiny(off)}, equality reached within {tiny(reached)}"
-    return Found(said, graded(max(off, reached) <= ROUNDING), run)
+    text = f"sum over permutations within {tiny(off)}, equality reached within {tiny(reached)}"
+    return Found(text, graded(max(off, reached) <= ROUNDING), run)
 
 
 @claim(
@@ -136,14 +136,14 @@ def exclusion_exact(runs: Runs) -> Found:
     "B",
     "released code",
     "wrong by up to 0.4 on the recorded examples",
-    "Scores with that clamp against the definition, on heads that look at the query itself; 0.1 or more shows the flaw.",
+    "Scores with that clamp against the definition, on heads that attend to the query itself; 0.1 or more shows the flaw.",
 )
 def clamp(runs: Runs) -> Found:
-    """The released code holds norms at 1e-8 or more, which makes its scores wrong where attention is peaked."""
+    """The released code clamps norms at 1e-8, which makes its scores wrong where attention is peaked."""
     run, found = _identities(runs)
     wrong, ours = found["released_code"]["largest_error"], found["released_code"]["largest_error_ours"]
-    said = f"wrong by up to {wrong:.2f}; ours, without weights, by {tiny(ours)}"
-    return Found(said, graded(wrong >= 0.1 and ours <= ROUNDING, wrong >= 0.1), run)
+    text = f"wrong by up to {wrong:.2f}; ours, without weights, by {tiny(ours)}"
+    return Found(text, graded(wrong >= 0.1 and ours <= ROUNDING, wrong >= 0.1), run)
 
 
 @claim(
