@@ -1,7 +1,7 @@
-"""A small Llama, trained from scratch on the letter task while its heads are watched: a loop of one's own.
+"""Train a small Llama from scratch on the letter task and watch its heads, in your own training loop.
 
     python examples/letter_llama.py --out out/letter-llama
-    ropescope report out/letter-llama --out out/page.html        # also while it is still training
+    ropescope report out/letter-llama --out out/page.html        # also during training
     ropescope dynamics out/letter-llama --out out/dynamics
 
 The task is that of `ropescope train letter`; the model is not our GPT-J but `LlamaForCausalLM`, with several heads per layer.
@@ -21,7 +21,7 @@ from ropescope.tasks import LetterTask, Samples, split
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train, watch, and say what came out."""
+    """Train, watch, and print the result."""
     options = parsed(arguments)
     torch.manual_seed(options.seed)
     task = LetterTask(hops=options.hops)
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
 
     seen = data["validation"][: options.probe]
-    tokens = range(task.length - 1)  # every key moves, but for the query's own
+    tokens = range(task.length - 1)  # every key moves, except the query's own
     prompts = [rs.Prompt(ids, tuple((p, p + 1) for p in tokens), tuple(map(str, ids))) for ids in seen.tokens]
     name = f"Llama on the letter task, {options.layers} layers of {options.heads} heads"
     recipe = {key: value for key, value in vars(options).items() if key != "out"}
@@ -81,7 +81,7 @@ def accuracy(model: LlamaForCausalLM, samples: Samples) -> list[float]:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """What was asked for."""
+    """Command-line options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="out/letter-llama", help="run folder of the watcher")
     for name, default in {

@@ -1,10 +1,10 @@
-"""SmolLM2 trained on for a few steps of text by `transformers.Trainer`, its 270 heads watched.
+"""Fine-tune SmolLM2 for a few steps with `transformers.Trainer` and watch its 270 heads.
 
     python examples/watch_smollm2.py --model weights/smollm2-135m --out out/watch-smollm2
-    ropescope report out/watch-smollm2 --out out/page.html       # also while it is still training
+    ropescope report out/watch-smollm2 --out out/page.html       # also during training
     tensorboard --logdir out/watch-smollm2-trainer
 
-Two lines are about watching: the prompts to look at, and the watcher.
+Watching needs two things: prompts, and the watcher that is attached to the trainer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ropescope.tasks.passage import PASSAGE
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train on, watch, and say what came out."""
+    """Fine-tune, watch, and print the result."""
     options = parsed(arguments)
     tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=False)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, trust_remote_code=False)
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """What was asked for."""
+    """Command-line options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="weights/smollm2-135m", help="folder or hub id of a causal language model")
     parser.add_argument("--out", default="out/watch-smollm2", help="run folder of the watcher")
