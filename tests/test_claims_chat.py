@@ -1,10 +1,11 @@
-"""Claims on chat models are judged by their answers. No run is recorded, so runs are made by hand."""
+"""Claims on chat models are judged by their answers. No model that passed is recorded, so runs are made by hand."""
 
 from pathlib import Path
 
 import pytest
 
 from ropescope.runs import Run
+from ropescope.studies.chat import scores
 from ropescope.studies.claims import Runs, all_cases
 
 LENGTHS = (12, 16, 32, 64, 100, 300)
@@ -32,6 +33,13 @@ def asked(means: dict, hops: int = 1, lengths: tuple = LENGTHS) -> Runs:
         summary = {"command": "llm", "config": config, "results": {"accuracy": accuracy, "paper": paper}, "sha256": {}}
         found.append(Run(Path(f"llm-{name}"), summary))
     return Runs(found)
+
+
+def test_the_table_is_that_of_appendix_h():
+    at = [scores.PAPER_LENGTHS.index(n) for n in LENGTHS]
+    assert {
+        name: tuple(tuple(tasks[task][n] for n in at) for task in ("number", "letter")) for name, tasks in scores.PAPER.items()
+    } == PAPER
 
 
 CASES = {case.claim: case for case in all_cases() if case.claim.startswith("B-6-")}
