@@ -379,6 +379,7 @@ def finished(tmp_path_factory):
     return out, printed.getvalue()
 
 
+@pytest.mark.slow
 def test_the_command(finished):
     out, printed = finished
     result = rs.open_run(out)

@@ -64,6 +64,7 @@ def check_summary(folder: Path, command: str) -> dict:
     return summary
 
 
+@pytest.mark.slow
 def test_demo(tmp_path):
     done = run("demo", "--out", str(tmp_path / "demo"), "--inputs", "32")
     assert done.returncode == 0, done.stderr
@@ -86,6 +87,7 @@ def test_demo(tmp_path):
     assert (tmp_path / "again" / "heads.json").read_bytes() == (tmp_path / "demo" / "heads.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_bench(tmp_path):
     lengths = ["--tokens", "5,9", "--rerun-up-to", "5", "--batch", "4", "--rounds", "1"]
     done = run("bench", "--out", str(tmp_path), *lengths, "--samples", "2000", "--steps", "3")
@@ -166,6 +168,7 @@ def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -196,12 +199,14 @@ def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_pat
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("dynamics", "report", "reproduce")])  # no seed
 @pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
 def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
-    task = ["number"] if command in ("train", "evaluate", "profile", "control") else []
+    task = {"llm": ["--model", "local/nowhere"]}.get(command, [])
+    task = ["number"] if command in ("train", "evaluate", "profile", "control") else task
     with pytest.raises(ValueError, match=f"^seed must be {says}$"):
         cli.app([command, *task, "--seed", str(seed), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_train_and_dynamics(tmp_path):
     sizes = 'task_sizes={"targets": 3, "stops": 3, "hops": 2, "letters": 6, "integers": 6}'
     changes = [sizes, "samples=[500, 60, 100]", "layers=2", "width=16", "steps=20", "warm_up=2", "watch_every=5", "probe=20"]
@@ -237,6 +242,7 @@ def test_interrupted_writing_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
+@pytest.mark.slow
 def test_theory(tmp_path):
     done = run("theory", "--out", str(tmp_path), "--inputs", "200", "--longest", "150", "--draws", "20")
     assert done.returncode == 0, done.stderr

@@ -99,6 +99,7 @@ def test_checkpoints_of_earlier_versions_are_read(trained, tmp_path):
 # What the system does not let happen
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path, monkeypatch, capsys):
     """Files may not grow beyond a size, as on a full disk: the page is refused and nothing is left; with more room it works."""
     page = tmp_path / "page.html"
@@ -227,6 +228,7 @@ def test_a_mistake_of_ours_is_one_sentence_too(monkeypatch, capsys):
 READY = "from ropescope.__main__ import main; print('ready', flush=True); main()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("working", [False, True])
 @pytest.mark.parametrize(("number", "code", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
 def test_signals_end_in_one_sentence(number, code, says, working, tmp_path):
@@ -390,6 +392,7 @@ def require_readable(folder: Path) -> None:
         json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_at_every_write_ends_as_if_it_was_not(trained, tmp_path):
     asked = [sys.executable, "-c", LIVES, str(Path(__file__).parent), str(tmp_path)]
     done = subprocess.run(asked, env=ENVIRONMENT, capture_output=True, text=True, check=False)

@@ -202,7 +202,7 @@ def test_a_loop_of_ones_own(tmp_path):
     results = find_runs([tmp_path])[0].results
     assert (results["looks"], results["last_step"], results["heads"]) == (4, 5, 8)
     page = write_page([tmp_path], tmp_path / "page.html").read_text()
-    assert "tiny, 4 looks up to step 5: " in page
+    assert "tiny, measured 4 times up to step 5: " in page
 
 
 def test_a_loop_that_breaks_has_not_ended(tmp_path):
@@ -298,7 +298,7 @@ def test_weights_that_are_no_numbers(tmp_path):
         model.model.layers[1].self_attn.q_proj.weight[0, 0] = 0.1
     watcher.step(3)
     assert np.isfinite(read_trajectory(tmp_path).measures["positional"]).all((1, 2)).tolist() == [True, False, True]
-    assert "looking failed at 1 step" in write_page([tmp_path], tmp_path / "page.html").read_text()
+    assert "measuring failed at 1 step" in write_page([tmp_path], tmp_path / "page.html").read_text()
     watcher.close()
     assert find_runs([tmp_path])[0].results["failed_looks"] == 1
 
@@ -369,6 +369,7 @@ def test_a_folder_moved_elsewhere_goes_on(tmp_path):
     assert HistoryFolder(tmp_path / "b", watcher.config).history.steps == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_watching_costs(tmp_path):
     out = tmp_path / "bench"
     given = ["bench", "watch", "--model", str(real.folder("stories15M")), "--steps", "1", "--rounds", "1", "--out", str(out)]

@@ -64,6 +64,7 @@ def undisturbed(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "files"), [(SMALL, FILES), (BEST, (*FILES, "last/model.safetensors"))], ids=["paper", "released"]
 )
@@ -92,6 +93,7 @@ def test_killed_at_random_moments_and_resumed_is_the_same_run(recipe, files, tmp
         assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_what_it_was(undisturbed):
     summary = json.loads((undisturbed / "summary.json").read_text())
     assert summary["config"] == json.loads((undisturbed / "config.json").read_text())
@@ -234,6 +236,7 @@ def test_a_damaged_checkpoint_is_never_used(undisturbed, tmp_path):
         train(SMALL, tmp_path, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "kinds"), [("number", {"positional", "symbolic"}), ("letter", {"symbolic"})])
 def test_preset_quick_shows_pure_heads_forming(task, kinds, tmp_path):
     """It starts with none, ends with the task solved and pure heads of just the kinds that the task calls for."""
