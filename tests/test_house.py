@@ -19,7 +19,8 @@ SOURCES = sorted(
 INTERFACE = {"ropescope.studies", *(f"ropescope.studies.{name}" for name in ("study", "claims", "result", "runner"))}
 KNOWS_OTHERS = {"reproduce": set(FOLDERS), "bench": {"profile", "canonical", "training"}}
 """Studies that are about other studies, and which."""
-HELPERS = {"ropescope.studies.head_scores", "ropescope.studies.playground", "ropescope.studies.task_models"}
+HISTORIES = {f"ropescope.studies.histories.{path.stem}" for path in (PACKAGE / "studies" / "histories").glob("*.py")}
+HELPERS = {f"ropescope.studies.{name}" for name in ("head_scores", "playground", "task_models")} | HISTORIES
 """What several studies share."""
 
 

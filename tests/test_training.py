@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def start(folder: Path, recipe: Recipe = SMALL) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", RUN, json.dumps(asdict(recipe)), str(folder)])
 
 
+def times(folder: Path) -> dict[str, int]:
+    """When each file was written; files may go while we look."""
+    found = {}
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_mtime_ns
+    return found
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -76,8 +86,8 @@ def test_killed_at_random_moments_and_resumed_is_the_same_run(recipe, files, tmp
     for _ in range(200):
         run = start(tmp_path, recipe)
         # Wait for something to be written in this life, then kill it at any moment after.
-        before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-        while run.poll() is None and {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.exists()} == before:
+        before = times(tmp_path)
+        while run.poll() is None and times(tmp_path) == before:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.4))
         if run.poll() is not None:
