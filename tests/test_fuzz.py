@@ -33,6 +33,7 @@ from fuzzing import (
     check,
     counted,
     outcome,
+    touched,
 )
 from hypothesis import given, note
 from hypothesis import strategies as st
