@@ -277,7 +277,7 @@ def test_two_calls_do_not_share_a_folder(tmp_path):
         process = start(tmp_path, SMALL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert err == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder for out\n"
+    assert err == f"ropescope: another process writes to {tmp_path}: wait for it or choose another folder\n"
     assert not list(tmp_path.iterdir())
 
 
