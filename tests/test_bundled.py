@@ -25,6 +25,7 @@ def source_of(name: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_they_solve_their_task_at_every_hop_count(name):
     """On fresh sequences; `ropescope evaluate` does the same on all 45,600 test sequences."""

@@ -17,6 +17,8 @@ from ropescope.studies.chat.grid import Grid
 from ropescope.studies.chat.scores import Answer
 from ropescope.tasks import chat, task_names
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 SMALL = Grid(lengths=(12, 16), runs=2, samples=2, max_tokens=4)
 SIZES = {"lengths": (12, 16), "runs": 2, "samples": 2, "max_tokens": 4}

@@ -24,6 +24,8 @@ from ropescope.studies.chat.grid import Grid
 from ropescope.studies.chat.servers import redacted
 from ropescope.tasks import chat
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-loopback-9f8e7d6c5b4a"
 QUESTIONS = {question.text: question for question in all_questions(SMALL)}
 

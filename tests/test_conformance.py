@@ -1,8 +1,10 @@
 """The command that checks families; the families themselves are in test_families."""
 
+import pytest
 from test_cli import check_summary, run
 
 
+@pytest.mark.slow
 def test_command(tmp_path):
     done = run("conformance", "llama", "doge", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -78,6 +78,7 @@ def test_pieces_of_a_text():
 ASKED = {"model": "number", "drop": "fast", "heads": "positional", "inputs": 40, "draws": 1}
 
 
+@pytest.mark.slow
 def test_a_study_is_resumed(tmp_path, monkeypatch):
     folder = tmp_path / "study"
     result = rs.run("control", out=folder, **ASKED)
@@ -130,6 +131,7 @@ def test_bad_options_are_refused_before_anything_is_written(options, says, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_language_model():
     """Answers and perplexity are those of the model asked one prompt at a time."""
     loaded = rs.load_model(str(real.folder("smollm2-135m")))

@@ -24,6 +24,8 @@ from safetensors.numpy import load, save
 from ropescope import cli, runs
 from ropescope.training.trainer import Recipe, train
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 SIZES = {"task_sizes": {"targets": 3, "stops": 3, "hops": 2}, "samples": (300, 60, 60), "layers": 1, "width": 8, "batch": 4}
 TINY = Recipe("number", **SIZES, steps=6, warm_up=1, watch_every=2, checkpoint_every=2, probe=20)

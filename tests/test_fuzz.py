@@ -40,6 +40,8 @@ from hypothesis import strategies as st
 
 from ropescope import runs
 
+pytestmark = pytest.mark.slow
+
 assert counted  # a fixture of every test
 
 

@@ -10,6 +10,8 @@ from ropescope.runs import find_runs, read_trajectory
 from ropescope.training.head_watcher import HeadWatcher
 from ropescope.training.measuring import watched
 
+pytestmark = pytest.mark.slow
+
 
 def trainer(folder, steps, model=None, **more):
     ids = np.stack(drawn(*[16] * 64, seed=5))

@@ -15,6 +15,8 @@ from ropescope.studies.dynamics.figures import milestones_chart
 from ropescope.studies.histories.figures import history_charts
 from ropescope.studies.histories.milestones import heads_of, milestones
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {"command": "watch", "model": {"name": "tiny"}}
 MEASURES = ("positional", "symbolic", "symbol_share", "position_share", "binding_share", "entropy")
 MIXED, PLACE, THING = (0.6, 0.5), (0.97, 0.02), (0.03, 0.96)

@@ -174,6 +174,7 @@ def test_place_gaps_are_margins_among_equal_keys():
         assert torch.stack(margins).median().item() == pytest.approx(gap, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     options = ["--inputs", "80", "--changed", "8", "--out", str(tmp_path)]
     cli.app(["mechanisms", "number", *options], standalone_mode=False)

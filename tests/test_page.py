@@ -10,6 +10,8 @@ from pages import PROFILE, RESULTS, TRAINING
 from ropescope import runs
 from ropescope.report.page import write_page
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_page_of_one_profile_is_small(tmp_path):
     page = write_page([RESULTS / PROFILE], tmp_path / "page.html")

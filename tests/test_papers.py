@@ -14,6 +14,8 @@ from ropescope.studies.mechanisms.flow import example
 from ropescope.studies.reproduce import papers
 from ropescope.tasks import LetterTask, NumberTask
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = [layout.name for layout in papers.LAYOUTS]
 

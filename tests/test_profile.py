@@ -21,6 +21,8 @@ from ropescope.studies.head_scores import Scoring, dataset, measure, packed
 from ropescope.studies.profile.head_details import examples, head_details
 from ropescope.studies.profile.run import cached_rows
 
+pytestmark = pytest.mark.slow
+
 
 @functools.cache
 def smollm2():

@@ -10,6 +10,8 @@ from ropescope.studies.profile.figures import figures
 from ropescope.studies.profile.figures_details import geometry_chart, path_chart, trace_chart
 from ropescope.studies.profile.rows import head_rows
 
+pytestmark = pytest.mark.slow
+
 ABOUT = "made-by-hand, float32; 20 made up"
 OF_PLANES = ["head", "planes", "planes-of-heads", "norms"]
 NAMES = ["heads", "head", "heat-maps", "depth", "planes", "planes-of-heads", "norms", "sensitivity", "classical"]

@@ -101,6 +101,7 @@ def undisturbed(tmp_path_factory) -> tuple[Path, str]:
     return folder, out
 
 
+@pytest.mark.slow
 def test_steps_are_done_in_order_and_end_in_a_page(undisturbed):
     folder, out = undisturbed
     events = [line.split(",")[0].split(" (")[0] for line in out.splitlines() if line.split(":")[0] in {s.name for s in SMALL}]
@@ -121,6 +122,7 @@ def test_steps_are_done_in_order_and_end_in_a_page(undisturbed):
     assert "test accuracy" in (folder / "steps" / "number-0.txt").read_text()
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(undisturbed):
     folder, _ = undisturbed
     before = made(folder)
@@ -130,6 +132,7 @@ def test_what_is_done_is_not_done_again(undisturbed):
     assert made(folder) == before
 
 
+@pytest.mark.slow
 def test_the_list_shows_states_and_touches_nothing(undisturbed, tmp_path):
     code, out, _ = run(tmp_path / "new", SMALL, "--list")
     assert code == 0
@@ -155,6 +158,7 @@ def alive(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_goes_on_to_the_same_results(undisturbed, tmp_path):
     rng = random.Random(0)
     folder, kills = tmp_path / "killed", 0
@@ -183,6 +187,7 @@ def test_killed_at_random_moments_it_goes_on_to_the_same_results(undisturbed, tm
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_interrupted_by_hand_it_says_how_to_go_on(tmp_path):
     process = start(tmp_path, SMALL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not (tmp_path / "number-0" / "config.json").exists():
@@ -198,6 +203,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(tmp_path):
     assert row.seconds > 0
 
 
+@pytest.mark.slow
 def test_a_failed_step_stops_only_those_that_need_it(tmp_path):
     code, out, err = run(tmp_path, (BROKEN, AFTER, NUMBER), "--jobs", "1")
     assert code == 1
@@ -270,6 +276,7 @@ def test_other_settings_and_strange_files_are_refused(plan):
     assert (plan.folder / "number-0" / "diary.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_two_calls_do_not_share_a_folder(tmp_path):
     from ropescope.runs import locked  # noqa: PLC0415
 

@@ -203,6 +203,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_the_package_works_without_locks_and_without_what_only_unix_has(tmp_path):
     modules = [module.name for module in pkgutil.walk_packages(ropescope.__path__, "ropescope.")]
     modules = ["ropescope", *(name for name in modules if not name.endswith("__main__"))]

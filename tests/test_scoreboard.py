@@ -112,6 +112,7 @@ def test_a_folder_that_is_none(tmp_path):
         scoreboard([tmp_path / "nothing"])
 
 
+@pytest.mark.slow
 def test_the_board_needs_no_torch():
     code = (
         "import sys; from pathlib import Path; from ropescope.report.scoreboard import scoreboard; "

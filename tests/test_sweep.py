@@ -23,6 +23,8 @@ from ropescope.runs import read_run, read_trajectory
 from ropescope.studies.dynamics import sweep
 from ropescope.studies.dynamics.sweep import Asked, Unit, measure_unit
 
+pytestmark = pytest.mark.slow
+
 IDS = [[(7 * n + 3 * k) % 40 for k in range(9 + n % 2)] for n in range(3)]
 
 
