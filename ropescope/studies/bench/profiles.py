@@ -16,7 +16,7 @@ from ...tasks.prompts import Prompt, binding_prompts
 from ..head_scores import Scoring, measure
 
 RERUNS = 4
-"""Swaps for which every attention layer is really run again; the rest is reckoned from them."""
+"""Swaps for which every attention layer is really run again; the rest is estimated from them."""
 
 
 def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dic
     plain   a forward pass by itself
     scored  one that gives all scores, shares and checks of every head over all swaps of two sentences
     planes  the same with scores of every RoPE plane alone
-    rerun   every attention layer run again for each swap, reckoned from a few
+    rerun   every attention layer run again for each swap, estimated from a few
     """
     prompt = binding_prompts(loaded.tokenizer, 1, pairs, seed)[0]
     door = Adapter(loaded.model)
