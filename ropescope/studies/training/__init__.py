@@ -68,23 +68,17 @@ STUDIES = (
         dataset=histories("tables:history_dataset"),
         heads=histories("tables:history_heads"),
     ),
-    Study(
-        "watch",
-        heading="Training",
-        headline=here("tables:watched_headline"),
-        figures=histories("figures:film_figures"),
-        tables=here("tables:watched_tables"),
-        dataset=histories("tables:history_dataset"),
-        heads=histories("tables:history_heads"),
-    ),
-    Study(
-        "sweep",
-        heading="Training",
-        headline=here("tables:watched_headline"),
-        figures=histories("figures:film_figures"),
-        tables=here("tables:watched_tables"),
-        dataset=histories("tables:history_dataset"),
-        heads=histories("tables:history_heads"),
+    *(
+        Study(
+            name,
+            heading="Training",
+            headline=here("tables:watched_headline"),
+            figures=histories("figures:film_figures"),
+            tables=here("tables:watched_tables"),
+            dataset=histories("tables:history_dataset"),
+            heads=histories("tables:history_heads"),
+        )
+        for name in ("watch", "sweep")
     ),
     Study(
         "evaluate",
