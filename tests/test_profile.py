@@ -145,22 +145,22 @@ def test_sinks_and_layers_without_rotation():
 
 
 def test_rows_are_stored_as_they_come(tmp_path):
-    door = rs.Adapter(smollm2().model)
+    adapter = rs.Adapter(smollm2().model)
     prompts = rs.binding_prompts(smollm2().tokenizer, 3, pairs=4)
     settings, config = Scoring(planes=False, sensitivity=False), {"model": "m"}
-    first = next(cached_rows(door, prompts, settings, config, tmp_path))
+    first = next(cached_rows(adapter, prompts, settings, config, tmp_path))
     kept = sorted((tmp_path / "inputs").iterdir())
     assert [path.name for path in kept] == ["00000.safetensors"]
     written = kept[0].stat().st_mtime_ns
-    rows = list(cached_rows(door, prompts, settings, config, tmp_path))
+    rows = list(cached_rows(adapter, prompts, settings, config, tmp_path))
     assert kept[0].stat().st_mtime_ns == written
     np.testing.assert_array_equal(rows[0]["positional"], first["positional"])
     whole = dataset(rows, {})
     kept[0].write_bytes(kept[0].read_bytes()[:100])  # cut short: made again
-    again = dataset(list(cached_rows(door, prompts, settings, config, tmp_path)), {})
+    again = dataset(list(cached_rows(adapter, prompts, settings, config, tmp_path)), {})
     assert whole.equals(again)
     with pytest.raises(ValueError, match="profile of another model"):
-        next(cached_rows(door, prompts, settings, {"model": "other"}, tmp_path))
+        next(cached_rows(adapter, prompts, settings, {"model": "other"}, tmp_path))
 
 
 def test_packed_and_read(tmp_path):
@@ -176,13 +176,13 @@ def test_packed_and_read(tmp_path):
 
 
 def test_details_of_heads():
-    door = rs.Adapter(smollm2().model)
+    adapter = rs.Adapter(smollm2().model)
     heads = examples(scores())
     assert set(heads) == {"positional", "symbolic", "mixed"}
-    rows = head_details(door, prompt(), heads, tau=1e-4)
+    rows = head_details(adapter, prompt(), heads, tau=1e-4)
     layer, head = heads["symbolic"]
     last = [row for row in rows["path"] if row["kind"] == "symbolic"][-1]
-    found = rs.profile(door, [prompt()], planes=False, sensitivity=False).sel(layer=layer, head=head).isel(input=0)
+    found = rs.profile(adapter, [prompt()], planes=False, sensitivity=False).sel(layer=layer, head=head).isel(input=0)
     assert last["kept"] == 32
     assert last["symbolic"] == pytest.approx(float(found.symbolic))  # all planes together are the head
     traces = [row for row in rows["traces"] if row["kind"] == "symbolic"]

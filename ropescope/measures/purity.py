@@ -1,4 +1,4 @@
-"""Whether a head is purely positional or purely symbolic or leans to one of them, and since when, from arrays of scores."""
+"""Whether a head is purely positional or purely symbolic or mainly one of them, and since when, from arrays of scores."""
 
 from __future__ import annotations
 

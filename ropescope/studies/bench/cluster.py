@@ -126,12 +126,12 @@ class Job:
 def profile_job(loaded: Loaded, model: str, count: int, pairs: int, seed: int) -> Job:
     """A profile of so many binding prompts."""
     source = source_of(loaded.model, model, loaded.about["dtype"], False)
-    door = Adapter(loaded.model)
+    adapter = Adapter(loaded.model)
     prompts = binding_prompts(loaded.tokenizer, count, pairs, seed)
     settings = Scoring(seed=seed)
 
     def run(folder: Path, engine: Engine) -> Iterator[Any]:
-        return cached_rows(door if engine.name == "here" else source, prompts, settings, {"pairs": pairs}, folder, engine)
+        return cached_rows(adapter if engine.name == "here" else source, prompts, settings, {"pairs": pairs}, folder, engine)
 
     def end(rows: Sequence[Any], folder: Path) -> None:
         scores = dataset(rows, {"model": loaded.about["source"]})

@@ -28,11 +28,11 @@ def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dic
     rerun   every attention layer run again for each swap, estimated from a few
     """
     prompt = binding_prompts(loaded.tokenizer, 1, pairs, seed)[0]
-    door = Adapter(loaded.model)
+    adapter = Adapter(loaded.model)
     ids = torch.from_numpy(prompt.ids)[None]
     ways: dict[str, Callable[[], object]] = {
         "plain": lambda: _plain(loaded.model, ids),
-        "scored": lambda: measure(door, prompt, Scoring(planes=False, sensitivity=False)),
+        "scored": lambda: measure(adapter, prompt, Scoring(planes=False, sensitivity=False)),
     }
     for way in ways.values():
         way()
@@ -41,9 +41,9 @@ def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dic
         for name, way in ways.items():
             seconds[name].append(_timed(way))
     middle = {name: statistics.median(values) for name, values in seconds.items()}
-    middle["planes"] = _timed(lambda: measure(door, prompt, Scoring(planes=True, sensitivity=False)))
+    middle["planes"] = _timed(lambda: measure(adapter, prompt, Scoring(planes=True, sensitivity=False)))
     swaps = len(prompt.blocks) * (len(prompt.blocks) - 1) // 2
-    one_swap = _rerun(loaded.model, door, ids, prompt) / RERUNS
+    one_swap = _rerun(loaded.model, adapter, ids, prompt) / RERUNS
     return {
         "tokens": len(prompt),
         "pairs": pairs,
@@ -68,7 +68,7 @@ def _plain(model: nn.Module, ids: Tensor) -> None:
 
 
 @torch.inference_mode()
-def _rerun(model: nn.Module, door: Adapter, ids: Tensor, prompt: Prompt) -> float:
+def _rerun(model: nn.Module, adapter: Adapter, ids: Tensor, prompt: Prompt) -> float:
     """Seconds to run all attention layers again on a few swapped inputs."""
     taken = 0.0
 
@@ -82,7 +82,7 @@ def _rerun(model: nn.Module, door: Adapter, ids: Tensor, prompt: Prompt) -> floa
             module.forward(*args, **kwargs | {"hidden_states": hidden[:, order]})
             taken += time.perf_counter() - started
 
-    hooks = [module.register_forward_hook(again, with_kwargs=True) for module in door.modules]
+    hooks = [module.register_forward_hook(again, with_kwargs=True) for module in adapter.modules]
     try:
         _plain(model, ids)
     finally:

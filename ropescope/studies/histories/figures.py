@@ -94,7 +94,7 @@ def _of_many(charts: Mapping[str, Chart]) -> dict[str, Figure]:
     return {
         "learning": Figure(
             charts["learning"],
-            "From top to bottom: how training went, how many heads are of each kind, and what every head leans to.",
+            "From top to bottom: how training went, how many heads are of each kind, and which kind every head is.",
             "Training and heads",
         ),
         "heads": Figure(

@@ -58,10 +58,10 @@ def loss_chart(run: Trajectory) -> Chart:
 
 
 def kinds_chart(run: Trajectory) -> Chart:
-    """How many heads lean to places or to things at each step, and how many of them are pure."""
+    """How many heads are mainly positional or symbolic at each step, and how many of them are pure."""
     p, s = (run.measures[score].astype(np.float64) for score in ("positional", "symbolic"))
     pure, lean = purity(p, s), head_kinds(p, s)
-    counts = {("leaning", kind): (lean == kind).sum((1, 2)) for kind in KINDS} | {
+    counts = {("mainly", kind): (lean == kind).sum((1, 2)) for kind in KINDS} | {
         ("pure", kind): (pure == number).sum((1, 2)) for kind, number in KINDS.items()
     }
     rows = [
@@ -77,7 +77,7 @@ def kinds_chart(run: Trajectory) -> Chart:
             x=step_axis(run),
             y=alt.Y("heads:Q", title=f"of {total} heads", axis=alt.Axis(tickMinStep=1)),
             color=alt.Color("kind:N", title="kind").scale(domain=list(KINDS), range=[COLOURS[kind] for kind in KINDS]),
-            strokeDash=alt.StrokeDash("how:N", title="how much").scale(domain=["pure", "leaning"], range=[[1, 0], [3, 3]]),
+            strokeDash=alt.StrokeDash("how:N", title="how much").scale(domain=["pure", "mainly"], range=[[1, 0], [3, 3]]),
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("how:N"), alt.Tooltip("kind:N"), alt.Tooltip("heads:Q")],
         )
         .properties(
@@ -85,7 +85,7 @@ def kinds_chart(run: Trajectory) -> Chart:
             height=180,
             title=alt.TitleParams(
                 "Heads of each kind",
-                subtitle=f"pure: one score at least 0.9, the other at most 0.1; leaning: they differ by {MARGIN:g} or more",
+                subtitle=f"pure: one score at least 0.9, the other at most 0.1; mainly: they differ by {MARGIN:g} or more",
                 anchor="start",
             ),
         )
@@ -93,7 +93,7 @@ def kinds_chart(run: Trajectory) -> Chart:
 
 
 def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
-    """Every head at every look: blue leans to places, orange to things."""
+    """Every head at every look: blue is mainly positional, orange mainly symbolic."""
     names, (looks, layers, heads) = heads_of(result), run.measures["positional"].shape
     columns = np.unique(np.linspace(0, looks - 1, min(looks, MOST_COLUMNS)).round().astype(int))
     scores = {score: run.measures[score].reshape(looks, -1)[columns] for score in ("positional", "symbolic")}
@@ -138,7 +138,7 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
             height=alt.Step(step),
             view=alt.ViewBackground(fill="#DDDDDD"),
             title=alt.TitleParams(
-                "What every head leans to, look by look",
+                "Every head, look by look",
                 subtitle="blue: to places, orange: to things, white: to neither, grey: no scores",
                 anchor="start",
             ),

@@ -14,7 +14,7 @@ from .rows import planes_measured, read_details
 READING = {
     "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
     "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
-    "heat-maps": "One tile per head, layers downwards; on the right blue leans to places and orange to things.",
+    "heat-maps": "One tile per head, layers downwards; on the right blue is mainly positional, orange mainly symbolic.",
     "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
     "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
     "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",

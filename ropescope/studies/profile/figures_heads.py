@@ -44,8 +44,8 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     counted, found = stats["kinds"], stats["correlation"]
     title = f"{len(rows)} heads between places and things"
     reading = (
-        f"{counted['positional']} heads lean to places by {MARGIN} or more, {counted['symbolic']} to things, "
-        f"{counted['mixed']} to neither. Means over {stats['inputs']} prompts; point at a head for its 95 % intervals."
+        f"{counted['positional']} heads are mainly positional (by {MARGIN} or more), {counted['symbolic']} mainly "
+        f"symbolic, {counted['mixed']} mixed. Means over {stats['inputs']} prompts; point at a head for its 95 % intervals."
     )
     if found is not None:
         r, low, high = (signed(found["pearson"][name]) for name in ("r", "low", "high"))
@@ -84,7 +84,7 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
         alt.hconcat(*charts, spacing=24).resolve_scale(color="independent").add_params(picked()),
         3 * heads * step + 120,
         f"Scores of every head: {_halves_text(stats['depth'])}",
-        "Blue on the right: leans to places; orange: to things. Grey: no scores.",
+        "Right: blue is mainly positional, orange mainly symbolic. Grey: no scores.",
         about,
     )
 

@@ -134,7 +134,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
         wide * len(stats["head"]) + 40,
         f"Plane scores of every head: in {share:.0%}, symbolic gains on positional towards slow planes",
         f"In each panel from plane 1 (fastest, left) to {planes} (slowest, right); heights from 0 to 1. "
-        "Each plane is scored alone. Shaded blue: head leans to places; orange: to things; white: to neither.",
+        "Each plane is scored alone. Shaded blue: mainly positional head; orange: mainly symbolic; white: mixed.",
         about,
     )
 

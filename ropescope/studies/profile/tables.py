@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def headline(run: Run) -> str:
-    """How many heads attend to places, to things, and to neither."""
+    """How many heads are mainly positional, mainly symbolic, and mixed."""
     found = run.results["kinds"]
-    kinds = f"{found['positional']} lean to places, {found['symbolic']} to things, {found['mixed']} to neither"
-    return f"{run.results['model']}, {run.results['inputs']} prompts: of its heads {kinds}"
+    kinds = f"{found['positional']} heads are mainly positional, {found['symbolic']} mainly symbolic, {found['mixed']} mixed"
+    return f"{run.results['model']}, {run.results['inputs']} prompts: {kinds}"
 
 
 def tables(run: Run) -> list[Table | str]:
@@ -40,7 +40,7 @@ def dataset(run: Run) -> xr.Dataset:
 
 
 def heads(run: Run) -> HeadChoice:
-    """Heads with their scores; first the one that leans most to things."""
+    """Heads with their scores; first the most symbolic one."""
     rows = head_rows(run.results)
     first = max(rows, key=lambda row: float(row["difference"]), default=None)
     described = {

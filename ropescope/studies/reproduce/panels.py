@@ -225,7 +225,7 @@ LAYOUTS = (
             Panel(
                 "B",
                 "Scores layer by head",
-                "right: blue leans to places, orange to things",
+                "right: blue is mainly positional, orange mainly symbolic",
                 _profile(heat_map_chart),
             ),
             Panel(
@@ -243,7 +243,7 @@ LAYOUTS = (
             Panel(
                 "A",
                 "Scores of each plane alone, every head",
-                "fast planes left, slow ones right; blue heads lean to places, orange ones to things",
+                "fast planes left, slow ones right; blue heads are mainly positional, orange ones mainly symbolic",
                 _planes(figures_planes.planes_of_heads_chart),
             ),
             Panel("B", "Mean over heads", "bands: 95 % intervals, layers drawn anew", _profile(figures_planes.planes_chart)),
