@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .charts import share_chart as share_chart
     from .heads import Heads as Heads
     from .logits import LogitFactors as LogitFactors
-    from .logits import attention_weights as attention_weights
     from .logits import counterfactual_logits as counterfactual_logits
     from .logits import layer_factors as layer_factors
     from .logits import layer_logits as layer_logits
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from .tasks.prompts import task_prompts as task_prompts
     from .tasks.prompts import text_prompts as text_prompts
     from .training.head_watcher import HeadWatcher as HeadWatcher
+    from .weights import attention_weights as attention_weights
 
     Door, controlled, heads_out = Adapter, intervene, remove_heads
 
@@ -93,7 +93,7 @@ _ROOMS = {
     "Rope": "rope",
     "Heads": "heads",
     "LogitFactors": "logits",
-    "attention_weights": "logits",
+    "attention_weights": "weights",
     "counterfactual_logits": "logits",
     "layer_factors": "logits",
     "layer_logits": "logits",

@@ -25,6 +25,7 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from .heads import Heads
+from .inputs import number, whole, whole_tensor
 from .rope import Rope
 
 
@@ -195,9 +196,10 @@ def logit_factors(
             raise ValueError(f"{name} must be {axes} with d = {rope.head_dim} as in rope, not {tuple(x.shape)}")
     if scale is None:
         scale = 1 / math.sqrt(rope.head_dim)
-    for name, number in (("scale", scale), ("soft_cap", soft_cap), ("window", window)):
-        if number is not None and not (math.isfinite(number) and number > 0):
-            raise ValueError(f"{name} must be a positive number, not {number}")
+    for name, value in (("scale", scale), ("soft_cap", soft_cap), ("window", window)):
+        if value is not None and not (math.isfinite(number(name, value)) and value > 0):
+            raise ValueError(f"{name} must be a positive number, not {value}")
+    window = None if window is None else whole("window", window)
     for name, x in (("query", query), ("keys", keys)):
         if not torch.isfinite(x.sum()) and not torch.isfinite(x).all():  # a finite sum is a quick check
             raise ValueError(f"{name} holds NaN or infinite numbers: check the model that made it")
@@ -210,6 +212,7 @@ def logit_factors(
     if rope.rotary_dim < rope.head_dim:
         place = torch.cat((place, torch.full_like(distance[..., None], scale)), -1)
     bias = None if alibi is None else -torch.as_tensor(alibi, dtype=dtype, device=keys.device)[..., None] * distance
+    _refuse_overflow(content, place, bias)
     visible = None
     if distance.ndim > 1 or (window is not None and window < tokens):
         visible = (distance >= 0) & (distance < (window or tokens))
@@ -217,6 +220,16 @@ def logit_factors(
         if varying is not None and varying.ndim > 1:
             content = content.expand(*_shared_axes(name, varying.shape[:-1], content.shape[:-2]), *content.shape[-2:])
     return LogitFactors(content, place, rope, soft_cap, bias, visible)
+
+
+def _refuse_overflow(content: Tensor, place: Tensor, bias: Tensor | None) -> None:
+    """Raise ValueError if a logit could be infinite or NaN."""
+    if bias is not None and not torch.isfinite(bias).all():
+        raise ValueError("alibi must be finite numbers")
+    if content.numel():
+        low, high = torch.aminmax(content)
+        if not math.isfinite(float(torch.maximum(-low, high) * place.abs().max() * content.shape[-1])):
+            raise ValueError("query and keys are so large that their logits overflow: divide them by a constant")
 
 
 def _turning(distance: Float[Tensor, "*batch T"], rope: Rope) -> Float[Tensor, "*batch T r"]:
@@ -265,10 +278,10 @@ def _distances(given: int | Tensor | None, tokens: int, device: torch.device) ->
         f"query_position must be whole numbers from 0 to {tokens - 1} (keys holds {tokens} positions), not {given}"
     )
     if isinstance(given, Tensor):
-        if given.is_floating_point() or given.numel() == 0 or given.min() < 0 or given.max() >= tokens:
+        if not whole_tensor("query_position", given).numel() or given.min() < 0 or given.max() >= tokens:
             raise bad
         return given.to(device)[..., None] - torch.arange(int(given.max()) + 1, device=device)
-    at = tokens - 1 if given is None else given
+    at = tokens - 1 if given is None else whole("query_position", given)
     if not 0 <= at < tokens:
         raise bad
     return torch.arange(at, -1, -1, device=device)
@@ -343,10 +356,10 @@ def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFacto
     >>> factors.matrix().shape, factors.only_planes([0]).matrix().shape  # the whole head, and its fastest plane alone
     (torch.Size([2, 4, 9, 9]), torch.Size([2, 4, 9, 9]))
     """
-    at = heads.keys.shape[-2] - 1 if query_position is None else query_position
+    at = heads.keys.shape[-2] - 1 if query_position is None else whole("query_position", query_position)
     groups = heads.keys.shape[1]
     factors = logit_factors(
-        heads.queries[:, :, _row(heads, at)].unflatten(1, (groups, -1)),
+        heads.queries[:, :, query_row(heads, at)].unflatten(1, (groups, -1)),
         heads.keys[:, :, None],
         heads.rope,
         scale=heads.scale,
@@ -362,8 +375,8 @@ def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFacto
     return replace(factors, content=factors.content.flatten(1, 2), bias=bias)
 
 
-def _row(heads: Heads, at: int) -> int:
-    """Index of the query of a position."""
+def query_row(heads: Heads, at: int) -> int:
+    """Index of the query of a position. Raises ValueError if the position has no query."""
     tokens, queries = heads.keys.shape[-2], heads.queries.shape[-2]
     if not tokens - queries <= at < tokens:
         raise ValueError(f"query_position must be a position that has a query, {tokens - queries} to {tokens - 1}, not {at}")
@@ -388,54 +401,3 @@ def layer_logits(heads: Heads, query_position: int | None = None, by_plane: bool
     """
     factors = layer_factors(heads, query_position)
     return factors.planes() if by_plane else factors.matrix()
-
-
-def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = False) -> Float[Tensor, "B H Q T"]:
-    """The real attention weights (B, H, Q, T) of the queries at positions `rows`, from rotated queries and keys.
-
-    heads   queries and keys of the layer
-    rows    positions of the queries, (Q,)
-    single  compute in single precision, which is faster
-
-    They sum to 1 over keys, or to less if the layer has sinks.
-
-    Raises ValueError if a position has no query.
-
-    >>> import torch, ropescope as rs
-    >>> heads = rs.Heads(torch.randn(1, 2, 7, 8), torch.randn(1, 2, 7, 8), rs.Rope(head_dim=8), scale=8**-0.5)
-    >>> weights = rs.attention_weights(heads, torch.tensor([3, 6]))
-    >>> weights.shape
-    torch.Size([1, 2, 2, 7])
-    >>> M = rs.layer_logits(heads)  # at the last query, whose real logits are the diagonal
-    >>> torch.allclose(weights[:, :, 1], M.diagonal(dim1=-2, dim2=-1).softmax(-1))
-    True
-    """
-    device = heads.keys.device
-    dtype = torch.float32 if single else exact_dtype(device)
-    places = torch.arange(heads.keys.shape[-2], device=device)
-    index = torch.tensor([_row(heads, at) for at in rows.tolist()], device=device)
-    query, key = heads.queries.index_select(2, index).to(dtype) * heads.scale, heads.keys.to(dtype)
-    if heads.turns is None:
-        query, key = heads.rope.rotate(query, rows), heads.rope.rotate(key, places)
-    else:
-        (turning, still), (keys_turning, keys_still) = heads.rope.to_planes(query), heads.rope.to_planes(key)
-        turns = heads.turns.to(turning.dtype)
-        query = heads.rope.from_planes(turning * turns[rows], still)
-        key = heads.rope.from_planes(keys_turning * turns, keys_still)
-    logits = (query.unflatten(1, (key.shape[1], -1)) @ key[:, :, None].mT).flatten(1, 2)
-    if heads.soft_cap is not None:
-        logits = heads.soft_cap * torch.tanh(logits / heads.soft_cap)
-    distance = rows[:, None] - places
-    if heads.alibi is not None:
-        logits = logits - heads.alibi.to(logits.dtype)[:, None, None] * distance
-    hidden = (distance < 0) | (distance >= (heads.window or len(places)))
-    weights: Tensor = with_sinks(logits.masked_fill_(hidden, -math.inf), heads.sinks)
-    return weights
-
-
-def with_sinks(logits: Float[Tensor, "B H *Q T"], sinks: Float[Tensor, " H"] | None) -> Float[Tensor, "B H *Q T"]:
-    """Attention weights from logits; sinks, if any, take part of the weight."""
-    if sinks is None:
-        return logits.softmax(-1)
-    more = sinks.to(logits.dtype).view(-1, *[1] * (logits.ndim - 2)).expand(*logits.shape[:-1], 1)
-    return torch.cat((logits, more), -1).softmax(-1)[..., :-1]

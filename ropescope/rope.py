@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from .inputs import whole
+
 Pairing = Literal["half", "interleaved"]
 
 
@@ -64,9 +66,10 @@ class Rope:
             head_dim = rotary_dim if head_dim is None else head_dim
         elif head_dim is None:
             raise ValueError("head_dim or frequencies must be given, to know the planes of the rotation")
+        head_dim = whole("head_dim", head_dim)
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, not {head_dim}")
-        rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        rotary_dim = head_dim if rotary_dim is None else whole("rotary_dim", rotary_dim)
         if rotary_dim % 2 or not 0 <= rotary_dim <= head_dim:
             raise ValueError(f"rotary_dim must be even and between 0 and head_dim = {head_dim}, not {rotary_dim}")
         if frequencies is None:

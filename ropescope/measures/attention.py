@@ -6,17 +6,14 @@ import torch
 from torch import Tensor
 
 from .registry import measure
-from .shares import entropy as entropy_of_tokens
-from .shares import normalised_entropy
+from .shares import logit_entropy
 from .view import LayerView
 
 
 @measure("entropy", "entropy of attention at the last query, 0 to 1", group="attention", min_blocks=0)
 def entropy(view: LayerView) -> Tensor:
-    """Entropy at the last query, normalised by the number of keys whose weight is above 0, or without blocks of all it sees."""
-    if view.blocks is None:
-        return entropy_of_tokens(view.M)
-    return normalised_entropy(view.weights, (view.weights > 0).sum(-1).clamp(min=2))
+    """Entropy at the last query, as `rs.entropy` of its `M`: among the keys that it sees, without sinks."""
+    return logit_entropy(view.factors.diagonal())
 
 
 @measure("previous_token", "weight on the token before, mean over the last queries", group="classical", min_blocks=0)

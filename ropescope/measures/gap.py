@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..inputs import whole, whole_tensor
 from ..logits import exact_dtype
 
 
@@ -17,7 +18,7 @@ def gap(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
 
     logits  (..., T), for instance the diagonal of `M`; the result has the leading axes
 
-    Raises ValueError if there is no key, a query sees none, or a logit is NaN or inf.
+    Raises ValueError if there is no key, a query sees none, a logit is NaN or inf, or a difference overflows.
 
     >>> import torch, ropescope as rs
     >>> float(rs.gap(torch.tensor([1.0, 4.0, 2.5])))
@@ -30,7 +31,7 @@ def gap(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
     if checked.shape[-1] == 1:
         return torch.full_like(checked[..., 0], math.inf)
     best = checked.topk(2, -1).values
-    return best[..., 0] - best[..., 1]
+    return _difference(best[..., 0], best[..., 1])
 
 
 @torch.no_grad()
@@ -50,12 +51,20 @@ def margin(logits: Float[Tensor, "*batch T"], right: int | Int[Tensor, "*#batch"
     [1.5, -3.0]
     """
     checked = _checked(logits)
-    at = torch.as_tensor(right, device=checked.device)
-    if at.is_floating_point() or (at.numel() and not (at.min() >= 0 and at.max() < checked.shape[-1])):
+    at = whole_tensor("right", right) if isinstance(right, Tensor) else torch.as_tensor(whole("right", right))
+    at = at.to(checked.device)
+    if at.numel() and not (at.min() >= 0 and at.max() < checked.shape[-1]):
         raise ValueError(f"right must be positions of keys, whole numbers from 0 to {checked.shape[-1] - 1}, not {right}")
     at = at.expand(checked.shape[:-1])[..., None]
     others = checked.scatter(-1, at, -math.inf).amax(-1)
-    return checked.gather(-1, at)[..., 0] - others
+    return _difference(checked.gather(-1, at)[..., 0], others)
+
+
+def _difference(one: Tensor, other: Tensor) -> Tensor:
+    found = one - other
+    if (~found.isfinite() & one.isfinite() & other.isfinite()).any():
+        raise ValueError("logits holds numbers so large that their difference overflows: divide them by a constant")
+    return found
 
 
 def _checked(logits: Tensor) -> Tensor:

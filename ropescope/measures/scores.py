@@ -15,10 +15,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..inputs import number, whole, whole_array
 from .visible import Blocks, Spans, movable_logits, movable_spans, over_visible
 
 CHUNK = 1 << 16
@@ -234,19 +236,21 @@ def permutation_scores(
 
 def _permutation_rows(given: int | Tensor, keys: int, seed: int) -> Tensor:
     still = torch.arange(keys)
-    if isinstance(given, int):
-        if given < 1:
+    if np.ndim(given) == 0:
+        count = whole("permutations", given)
+        if count < 1:
             raise ValueError(f"permutations must be at least 1, not {given}")
-        generator = torch.Generator().manual_seed(seed)
-        rows = torch.rand(given, keys, generator=generator).argsort(-1)
+        generator = torch.Generator().manual_seed(whole("seed", seed))
+        rows = torch.rand(count, keys, generator=generator).argsort(-1)
         while (idle := (rows == still).all(-1)).any():
             rows[idle] = torch.rand(int(idle.sum()), keys, generator=generator).argsort(-1)
         return rows
-    if given.ndim != 2 or given.shape[-1] != keys or not (given.cpu().sort(-1).values == still).all():
+    rows = torch.from_numpy(whole_array("permutations", given))
+    if rows.ndim != 2 or rows.shape[-1] != keys or not (rows.sort(-1).values == still).all():
         raise ValueError(f"permutations must be rows of 0 .. {keys - 1} in any order, one number per key or block")
-    if (given.cpu() == still).all(-1).any():
+    if (rows == still).all(-1).any():
         raise ValueError("permutations must move something: omit the identity")
-    return given
+    return rows
 
 
 def _placed(logits: Float[Tensor, "N t t"], spans: Spans, rows: Int[Tensor, "P m"]) -> Float[Tensor, "N P m"]:
@@ -262,11 +266,10 @@ def _placed(logits: Float[Tensor, "N t t"], spans: Spans, rows: Int[Tensor, "P m
 
 def _log_space_cosine(x: Tensor, y: Tensor, left_out: Tensor) -> Tensor:
     """Cosine of exp(x) and exp(y) over the last axis."""
-
-    def log_sum(z: Tensor) -> Tensor:
-        return z.masked_fill(left_out, -math.inf).logsumexp(-1)
-
-    return (log_sum(x + y) - (log_sum(2 * x) + log_sum(2 * y)) / 2).exp()
+    # A cosine does not depend on lengths: with the largest entries at 0, sums of logits cannot overflow.
+    x, y = (z.masked_fill(left_out, -math.inf) for z in (x, y))
+    x, y = (z - z.amax(-1, keepdim=True) for z in (x, y))
+    return ((x + y).logsumexp(-1) - ((2 * x).logsumexp(-1) + (2 * y).logsumexp(-1)) / 2).exp()
 
 
 def check_taus(tau: float | Sequence[float]) -> tuple[float, ...]:
@@ -274,13 +277,15 @@ def check_taus(tau: float | Sequence[float]) -> tuple[float, ...]:
 
     Raises ValueError if one is not positive.
     """
-    taus = (tau,) if isinstance(tau, int | float) else tuple(tau)
+    if isinstance(tau, str | bytes):
+        number("tau", tau)
+    taus = tuple(number("tau", each) for each in np.atleast_1d(np.asarray(tau, dtype=object)).tolist())
     if not taus or not all(math.isfinite(t) and t > 0 for t in taus):
         raise ValueError(f"tau must be a positive number, or several, not {tau}: the papers use 1e-4")
     return taus
 
 
 def _named(scores: Tensor, tau: float | Sequence[float]) -> SwapScores:
-    if isinstance(tau, int | float):
+    if np.ndim(tau) == 0:
         scores = scores[:, 0]
     return SwapScores(scores[0], scores[1])

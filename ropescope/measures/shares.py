@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from .visible import Blocks, movable_logits, over_visible
@@ -69,10 +69,14 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
 
     def measure(logits: Tensor, offset: int) -> Tensor:
         keys = movable_logits(logits, blocks, offset)
+        largest = torch.maximum(keys.amax((-2, -1)), -keys.amin((-2, -1)))
+        if largest.numel() and not 1e-100 < float(largest.min()) <= float(largest.max()) < 1e100:
+            # Shares do not depend on the unit of logits, but squares of very large or small ones would overflow or vanish.
+            exponent = torch.frexp(largest).exponent
+            keys, largest = torch.ldexp(keys, -exponent[:, None, None]), torch.ldexp(largest, -exponent)
         centred = keys - keys.mean((-2, -1), keepdim=True)
         rows, columns = centred.mean(-1, keepdim=True), centred.mean(-2, keepdim=True)
         parts = torch.stack([_mean_square(part) for part in (rows, columns, centred.sub_(rows).sub_(columns))])
-        largest = torch.maximum(keys.amax((-2, -1)), -keys.amin((-2, -1)))
         rounding = (largest * 8 * torch.finfo(keys.dtype).eps).square()
         constant = torch.tensor([0.5, 0.5, 0.0], dtype=keys.dtype, device=keys.device)[:, None]
         total = parts.sum(0)
@@ -93,7 +97,8 @@ def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> E
 
     It holds because (M[c, c] - M[p, p])**2 is at most twice the sum of the two squares, and half its mean is the variance.
 
-    Raises ValueError for the same `M` and `blocks` as `swap_scores`, except that one key is enough.
+    Raises ValueError for the same `M` and `blocks` as `swap_scores`, except that one key is enough, or if squares of logits
+    overflow.
 
     >>> import torch, ropescope as rs
     >>> real = torch.tensor([0.0, 1.0, 2.0, 0.0])  # the last is the query's own
@@ -111,7 +116,10 @@ def exclusion(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None) -> E
         bound = _mean_square(keys - real[:, None, :]) + _mean_square(keys - real[:, :, None])
         return torch.stack((real.var(-1, correction=0), bound))
 
-    return Exclusion(*over_visible(M, measure))
+    found = Exclusion(*over_visible(M, measure))
+    if not (torch.isfinite(found.bound) & torch.isfinite(found.variance)).all():
+        raise ValueError("M holds logits so large that their squares overflow: divide it by a constant")
+    return found
 
 
 def _mean_square(x: Float[Tensor, "N c p"]) -> Float[Tensor, " N"]:
@@ -120,19 +128,22 @@ def _mean_square(x: Float[Tensor, "N c p"]) -> Float[Tensor, " N"]:
     return total / flat.shape[1]
 
 
-def normalised_entropy(weights: Float[Tensor, "*batch T"], keys: int | Int[Tensor, "*#batch"]) -> Float[Tensor, "*batch"]:
-    """Entropy of attention weights divided by `log(keys)`, the entropy of equal weights on that many keys.
+def logit_entropy(logits: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch"]:
+    """Entropy of the softmax of logits, divided by the log of the number of keys that the query sees; 0 if it sees one.
 
-    weights  (..., T), not negative; a weight of 0 adds nothing
-    keys     number of keys among which the query could choose, at least 2, one or one per query
+    logits  (..., T); keys that the query does not see hold -inf, and any other logit counts as a key, however small its weight
     """
-    nats: Tensor = -torch.special.xlogy(weights, weights).sum(-1)
-    return nats / (math.log(keys) if isinstance(keys, int) else keys.log())
+    weights = logits.softmax(-1)
+    nats: Tensor = torch.special.entr(weights).sum(-1)
+    keys = (logits > -math.inf).sum(-1).clamp(min=2).to(nats.dtype)
+    return (nats / keys.log()).clamp(0, 1)
 
 
 @torch.no_grad()
 def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
     """Entropy of the real attention weights, as a share of the largest possible: 0 for one key, 1 for equal weights.
+
+    The largest possible is the log of the number of keys that the query sees. A key counts even if its weight is tiny.
 
     Raises ValueError if `M` is not square, holds NaN or inf, or one key only.
 
@@ -147,6 +158,6 @@ def entropy(M: Float[Tensor, "*batch T T"]) -> Float[Tensor, "*batch"]:
         keys = logits.shape[-1]
         if keys < 2:
             raise ValueError(f"M holds one key, whose entropy is always 0: use a query at position {offset + 1} or later")
-        return normalised_entropy(logits.diagonal(dim1=-2, dim2=-1).softmax(-1), keys).clamp(0, 1)
+        return logit_entropy(logits.diagonal(dim1=-2, dim2=-1))
 
     return over_visible(M, measure)

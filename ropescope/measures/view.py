@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..heads import Heads
-from ..logits import LogitFactors, attention_weights, with_sinks
+from ..logits import LogitFactors
+from ..weights import attention_weights, with_sinks
 from .blocks import block_logits
 from .visible import Blocks
 

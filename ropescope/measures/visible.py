@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..inputs import shown, whole
 from ..logits import exact_dtype
 
 Blocks = Sequence[tuple[int, int]]
@@ -84,9 +85,9 @@ def movable_spans(blocks: Blocks | None, tokens: int, offset: int, device: torch
             )
         return spans
     try:
-        ranges = sorted((int(start), int(stop)) for start, stop in blocks)
+        ranges = sorted((whole("blocks", start), whole("blocks", stop)) for start, stop in blocks)
     except (TypeError, ValueError):
-        raise ValueError(f"blocks must be pairs (start, stop) of positions, not {blocks}") from None
+        raise ValueError(f"blocks must be pairs (start, stop) of whole numbers, not {shown(blocks)}") from None
     for start, stop in ranges:
         if not offset <= start < stop <= offset + query:
             raise ValueError(

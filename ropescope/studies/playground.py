@@ -19,13 +19,14 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from ..heads import Heads
-from ..logits import layer_factors, with_sinks
+from ..logits import layer_factors
 from ..measures.scores import swap_scores
 from ..models.adapter import Adapter, LayerRead, read_layers
 from ..models.gptj import GPTJ
 from ..rope import Rope
 from ..tasks import MultihopTask, Samples
 from ..tasks.prompts import Prompt
+from ..weights import with_sinks
 
 PAIRS = 6
 """Sentences of a binding prompt that is short enough to look at."""

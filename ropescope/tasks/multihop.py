@@ -23,6 +23,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
+from ..inputs import whole, whole_array
+
 Tokens = Int64[np.ndarray, "B T"]
 Paths = Int64[np.ndarray, "B steps"]
 PerRow = Int64[np.ndarray, " B"]
@@ -322,7 +324,7 @@ class MultihopTask(ABC):
             )
 
     def _checked(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
-        ids = np.asarray(ids, dtype=np.int64)
+        ids = whole_array("token ids", ids)
         if ids.size and not (ids.min() >= 0 and ids.max() < self.vocab_size):
             raise ValueError(f"token ids must be between 0 and {self.vocab_size - 1}, not {ids.min()} ... {ids.max()}")
         return ids
@@ -394,6 +396,6 @@ def _hash_rows(tokens: Tokens, weights: UInt64[np.ndarray, " T"]) -> UInt64[np.n
 
 
 def require_at_least(name: str, value: int, least: int) -> None:
-    """Raise ValueError if a named size is too small."""
-    if value < least:
+    """Raise ValueError if a named size is no whole number or too small."""
+    if whole(name, value) < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")

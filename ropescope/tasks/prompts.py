@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..inputs import shown, whole, whole_array
 from .multihop import require_at_least
 from .registry import task_class, task_names
 from .tokenized import (
@@ -55,6 +56,8 @@ class Prompt:
     choices  ids of the first tokens of all answers that the prompt offers, without duplicates
     about    how the prompt was made
 
+    Raises ValueError if ids or blocks are not whole numbers.
+
     >>> import numpy as np, ropescope as rs
     >>> prompt = rs.Prompt(ids=np.arange(9), blocks=((1, 4), (4, 7)), tokens=tuple("abcdefghi"))  # your own token ids
     >>> len(prompt)
@@ -68,6 +71,14 @@ class Prompt:
     choices: tuple[int, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", whole_array("ids", self.ids))
+        try:
+            blocks = tuple((whole("blocks", start), whole("blocks", stop)) for start, stop in self.blocks)
+        except (TypeError, ValueError):
+            raise ValueError(f"blocks must be pairs (start, stop) of whole numbers, not {shown(self.blocks)}") from None
+        object.__setattr__(self, "blocks", blocks)
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -76,7 +87,7 @@ def as_prompt(prompt: Any) -> Prompt:
     """A `Prompt` as it is, or one of token ids: every token is a block, except the first, a common sink, and the query."""
     if isinstance(prompt, Prompt):
         return prompt
-    ids = np.asarray(prompt, dtype=np.int64)
+    ids = whole_array("token ids of a prompt", prompt)
     if ids.ndim != 1 or len(ids) < 4:
         raise ValueError(f"a prompt must be one sequence of at least 4 token ids, not of shape {ids.shape}")
     return Prompt(ids, tuple((p, p + 1) for p in range(1, len(ids) - 1)), tuple(map(str, ids.tolist())))

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..inputs import whole
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..measures.scores import check_taus
 from ..models.adapter import Adapter
@@ -377,7 +378,7 @@ def _chosen(layers: Sequence[int], own: Sequence[int]) -> list[int]:
 
 def _logged(heads: Sequence[tuple[int, int]], layers: Sequence[int], count: Mapping[int, int]) -> list[tuple[int, int]]:
     for layer, head in heads:
-        if layer not in layers or not 0 <= head < count[layer]:
+        if layer not in layers or not 0 <= whole("a head", head) < count[layer]:
             raise ValueError(f"heads: layer {layer} has no head {head} that is watched; layers are {_listed(layers)}")
     every = [(layer, head) for layer in layers for head in range(count[layer])]
     return [*heads] or (every if len(every) <= FEW_HEADS else [])

@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ...heads import Heads
+from ...inputs import whole, whole_tensor
 from ...logits import LogitFactors, layer_factors
 from ...rope import Rope
 from ..gptj import GPTJ
@@ -102,7 +103,10 @@ class Adapter:
         Layers come with their last `queries` queries, all unless given. Inputs have no padding. Weights are checked at
         `query_position`, the last unless given; a layer whose weights do not follow from its `M` stops the run.
         """
-        at = ids.shape[1] - 1 if query_position is None else query_position
+        require_ids(ids)
+        at = ids.shape[1] - 1 if query_position is None else whole("query_position", query_position)
+        if not 0 <= at < ids.shape[1]:
+            raise ValueError(f"query_position must be from 0 to {ids.shape[1] - 1}, not {at}")
         first = 0 if queries is None else max(0, min(at, ids.shape[1] - queries))
         passed = 0
 
@@ -165,6 +169,7 @@ def read_layers(
 ) -> Float[Tensor, "B V"]:
     """The logits of the last position, as `Adapter.read`, for an adapter, a `transformers` model or one of our GPT-J."""
     if isinstance(model, GPTJ):
+        require_ids(ids)
         training = model.training
         with torch.inference_mode():
             logits: Tensor = model.eval()(
@@ -173,6 +178,12 @@ def read_layers(
         model.train(training)
         return logits
     return (model if isinstance(model, Adapter) else Adapter(model)).read(ids, on_layer, queries=queries)
+
+
+def require_ids(ids: Tensor) -> None:
+    """Raise ValueError if token ids are not (input, token) whole numbers."""
+    if whole_tensor("token ids", ids).ndim != 2 or not ids.numel():
+        raise ValueError(f"token ids must be (input, token), not {tuple(ids.shape)}")
 
 
 def _check_type(model: nn.Module, family: str) -> None:

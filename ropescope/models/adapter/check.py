@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...heads import Heads
-from ...logits import LogitFactors, layer_factors, with_sinks
+from ...logits import LogitFactors, layer_factors
+from ...weights import with_sinks
 from .calls import ROUNDED, TOLERANCE, AttentionCall, RefusedError
 from .hooks import observer
 from .rotation import Layout, find_layout

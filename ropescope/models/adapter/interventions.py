@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from ...inputs import whole
 from ..gptj import GPTJ
 from .adapter import Adapter
 from .edits import Changes, LayerChange, changed_adapter, changed_gptj
@@ -49,7 +50,7 @@ def scale_planes(model: Adapter | GPTJ, planes: Planes, gain: float, others: flo
     chosen = chosen_planes(model, planes)
     changes = {}
     for layer, rope in ropes_of(model).items():
-        own = set(chosen.get(layer, ()))
+        own = {whole("a plane", plane) for plane in chosen.get(layer, ())}
         gains = tuple(gain if plane in own else others for plane in range(len(rope.plane_frequencies)))
         changes[layer] = LayerChange(gains)
     return changes
@@ -221,8 +222,8 @@ def _check(model: Adapter | GPTJ, changes: Changes) -> None:
         planes, turning = len(ropes[layer].plane_frequencies), len(ropes[layer].frequencies)
         if change.gains is not None and (len(change.gains) != planes or not all(map(math.isfinite, change.gains))):
             raise ValueError(f"gains of layer {layer} must be {planes} finite numbers, one for each plane, not {change.gains}")
-        if not all(0 <= plane < turning for plane in change.stopped):
+        if not all(0 <= whole(f"a stopped plane of layer {layer}", plane) < turning for plane in change.stopped):
             raise ValueError(f"stopped planes of layer {layer} must be from 0 to {turning - 1}, not {change.stopped}")
         for name, chosen in (("heads", change.heads or ()), ("out", change.out)):
-            if not all(0 <= head < heads[layer] for head in chosen):
+            if not all(0 <= whole(f"a head of layer {layer}", head) < heads[layer] for head in chosen):
                 raise ValueError(f"{name} of layer {layer} must be from 0 to {heads[layer] - 1}, not {chosen}")
