@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import logging
 import sys
@@ -17,6 +16,7 @@ from torch import nn
 
 from ..console import first_line
 from .headers import check_gguf, count_safetensors
+from .identity import CODE, READ, WEIGHTS, model_files, refuse_pickles
 
 PACKED, SLACK = 16, 1 << 28
 """A model may have this many numbers for each one in its file, where several can be packed into one, and this many beside."""
@@ -41,7 +41,7 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
     trust_remote_code  run the code that comes with a model: only for models whose code you have read
 
     The result has `model`, `tokenizer` (None where there is none), `context` (most tokens of an input, or None) and `about`
-    (family, sizes, hashes of the weights).
+    (family, sizes, hashes of all files that were read, and the commit of a hub id).
 
     Raises ValueError if there is no such model, it cannot be read, or dtype is another.
 
@@ -54,34 +54,38 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
     if dtype not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, not {dtype!r}: half precision changes scores")
     path = Path(source)
-    where, options = _locate(source)
-    options["trust_remote_code"] = trust_remote_code
+    is_hub_id = not path.exists()
     with quiet_loading():
+        where, options = _locate(source, trust_remote_code)
+        options["trust_remote_code"] = trust_remote_code
+        read = Path(where) / options.get("gguf_file", "")
         try:
-            if path.exists():
-                _require_fitting(path, where, options)
+            _require_fitting(read, where, options)
             model = _open(where, getattr(torch, dtype), options)
         except Exception as error:  # many libraries may fail in many ways on the contents of a file
             raise ValueError(f"{source} cannot be opened as a causal language model: {first_line(error)}") from None
         tokenizer = _tokenizer(where, options)
     require_finite(model, source)
     config = model.config.get_text_config()
+    weights, files = model_files(read)
     about = {
-        "source": path.name if path.exists() else source,
+        "source": source if is_hub_id else path.name,
         "family": model.config.model_type,
         "layers": getattr(config, "num_hidden_layers", None),
         "heads": getattr(config, "num_attention_heads", None),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "dtype": dtype,
-        "weights": _hashes(path),
+        "weights": weights,
+        "files": files,
+        **({"revision": read.name} if is_hub_id else {}),
     }
     context = getattr(config, "max_position_embeddings", None)
     vocabulary: int = model.get_input_embeddings().weight.shape[0]
     return Loaded(model.eval(), tokenizer, context, vocabulary, about)
 
 
-def _locate(source: str) -> tuple[str, dict[str, Any]]:
-    """The name for `from_pretrained` and its options."""
+def _locate(source: str, code: bool) -> tuple[str, dict[str, Any]]:
+    """The folder for `from_pretrained` and its options; files of a hub id are downloaded, code only if that is wanted."""
     path = Path(source)
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -93,12 +97,28 @@ def _locate(source: str) -> tuple[str, dict[str, Any]]:
         return source, {"local_files_only": True}
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise ValueError(f"{source} is neither a folder nor a GGUF file nor a hub id like org/name")
-    return source, {}
+    return str(_download(source, code)), {"local_files_only": not code}  # code may lie in another repository
+
+
+def _download(source: str, code: bool) -> Path:
+    """The folder of a hub id in the cache, named after its commit. Pickles are never downloaded.
+
+    So one commit is loaded, hashed and recorded: `from_pretrained` would ask for every file anew.
+    """
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+
+    wanted = [*READ, f"model{WEIGHTS}", f"adapter_model{WEIGHTS}", *([CODE] if code else [])]
+    try:
+        return Path(snapshot_download(source, allow_patterns=wanted))
+    except Exception as error:  # the hub, the network or the disk may fail in many ways
+        raise ValueError(f"{source} cannot be downloaded: {first_line(error)}") from None
 
 
 def _open(where: str, dtype: torch.dtype, options: dict[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
+    if "gguf_file" not in options:
+        options = {**options, "use_safetensors": True}  # or pickles would be loaded where there is nothing else
     loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, output_loading_info=True, **options)
     model, found = loaded
     if missing := sorted(found["missing_keys"]):  # they would be filled with random numbers
@@ -124,10 +144,13 @@ def _require_fitting(path: Path, where: str, options: dict[str, Any]) -> None:
     if path.is_file():
         check_gguf(path)
         return  # its settings are made from its header
+    refuse_pickles(path)
     tensors, numbers = count_safetensors(path)
     if not tensors:
-        return  # `transformers` refuses other types of files
+        return  # `transformers` says that there are none
     config = AutoConfig.from_pretrained(where, **options)
+    if str(getattr(config, "transformers_weights", None) or "").endswith(".bin"):
+        raise ValueError(f"its settings ask for pickled weights ({config.transformers_weights}), which are never loaded")
     layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
     if isinstance(layers, int) and layers > tensors:
         raise ValueError(f"its settings ask for {layers} layers, but its weights are {tensors} tensors")
@@ -145,16 +168,6 @@ def require_finite(model: nn.Module, source: str | Path) -> None:
     for name, weights in model.named_parameters():
         if not weights.isfinite().all():
             raise ValueError(f"{source} holds NaN or infinite weights, first in {name}: copy the model again")
-
-
-def _hashes(path: Path) -> dict[str, str]:
-    """Hashes of the local files that hold the weights."""
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) if path.is_dir() else []
-    hashes = {}
-    for file in files:
-        with file.open("rb") as data:
-            hashes[file.name] = hashlib.file_digest(data, "sha256").hexdigest()
-    return hashes
 
 
 @contextlib.contextmanager

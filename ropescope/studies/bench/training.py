@@ -127,7 +127,7 @@ def _trainer_step_seconds(recipe: Recipe, model: GPTJ, batches: list[tuple[Tenso
     rows = [{"input_ids": i, "answer": a} for ids, answers in batches for i, a in zip(ids, answers, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
         save_gptj(model, Path(folder) / "model")
-        theirs = GPTJForCausalLM.from_pretrained(Path(folder) / "model")
+        theirs = GPTJForCausalLM.from_pretrained(Path(folder) / "model", use_safetensors=True, trust_remote_code=False)
         arguments = TrainingArguments(
             output_dir=folder,
             per_device_train_batch_size=recipe.batch,
