@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from .adapter import named_tensors
 from .load import load_model
 
 
@@ -43,9 +44,9 @@ def open_source(source: Source) -> nn.Module:
 
 
 def parameter_hash(model: nn.Module) -> str:
-    """The SHA-256 of all parameters and buffers in memory."""
+    """The SHA-256 of all parameters and buffers, also of offloaded ones."""
     found = hashlib.sha256()
-    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+    for name, value in named_tensors(model):
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

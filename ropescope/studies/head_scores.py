@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..measures.registry import Measure, compute, measures
 from ..measures.view import LAST_QUERIES, TAUS, LayerView
-from ..models.adapter import Adapter, LayerRead, read_layers
+from ..models.adapter import Adapter, LayerRead, read_each
+from ..models.adapter import device_of as module_device
 from ..models.gptj import GPTJ
 from ..tasks.prompts import Prompt
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ABOUT_INPUTS = {
     "check_error": (("layer",), "largest difference between attention from M and the model's own"),
+    "check_limit": (("layer",), "largest difference of that kind that rounding explains"),
     "right": ((), "the most likely next token is the answer"),
     "right_among_choices": ((), "the most likely of the possible answers is the right one"),
     "tokens": ((), "length of the prompt"),
@@ -61,23 +63,35 @@ Row = dict[str, NDArray[Any]]
 """Measures of one prompt: (layer, head), (tau, layer, head), (layer, head, plane), (layer,), (layer, plane) or ()."""
 
 
-@torch.inference_mode()
 def measure(model: Adapter | GPTJ, prompt: Prompt, scoring: Scoring) -> Row:
     """All measures of one prompt, from one forward pass."""
-    chosen, found = scoring.measures(), []
-    ids = torch.from_numpy(prompt.ids)[None].to(device_of(model))
+    return measure_each(model, [prompt], scoring)[0]
 
-    def on_layer(read: LayerRead) -> None:
-        view = LayerView(read.heads, read.factors, prompt.blocks, ids, scoring.tau, scoring.permutations, scoring.seed)
+
+@torch.inference_mode()
+def measure_each(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring) -> list[Row]:
+    """All measures of each of several prompts, which may differ in length, from one forward pass over all of them."""
+    chosen = scoring.measures()
+    found: list[list[dict[str, Tensor]]] = [[] for _ in prompts]
+    inputs = [torch.from_numpy(prompt.ids).to(device_of(model)) for prompt in prompts]
+
+    def on_layer(number: int, read: LayerRead) -> None:
+        ids, blocks = inputs[number][None].to(read.heads.keys.device), prompts[number].blocks
+        view = LayerView(read.heads, read.factors, blocks, ids, scoring.tau, scoring.permutations, scoring.seed)
         measured = {name: value[0] for name, value in compute(view, chosen).items()}
         measured["frequency"] = torch.tensor(read.heads.rope.plane_frequencies, dtype=torch.float64)
         measured["check_error"] = torch.tensor(read.error, dtype=torch.float64)
+        measured["check_limit"] = torch.tensor(read.limit, dtype=torch.float64)
         measured["layer"] = torch.tensor(read.layer)
-        found.append({key: value.cpu() for key, value in measured.items()})
+        found[number].append({key: value.cpu() for key, value in measured.items()})
 
-    logits = read_layers(model, ids, on_layer, queries=LAST_QUERIES)[0]
+    logits = read_each(model, inputs, on_layer, queries=LAST_QUERIES)
     axes = {each.name: each.axes for each in chosen}
-    row = {key: _stacked([layer[key] for layer in found], axes.get(key, ("layer",)).index("layer")) for key in found[0]}
+    return [_row(layers, axes, prompt, of) for layers, prompt, of in zip(found, prompts, logits, strict=True)]
+
+
+def _row(layers: list[dict[str, Tensor]], axes: dict[str, tuple[str, ...]], prompt: Prompt, logits: Tensor) -> Row:
+    row = {key: _stacked([layer[key] for layer in layers], axes.get(key, ("layer",)).index("layer")) for key in layers[0]}
     row["tokens"], row["blocks"] = np.array(len(prompt.ids)), np.array(len(prompt.blocks))
     if prompt.answer is not None:
         row["right"] = np.array(int(logits.argmax()) == prompt.answer)
@@ -136,5 +150,5 @@ def _stacked(values: list[Tensor], axis: int) -> NDArray[Any]:
 
 
 def device_of(model: Adapter | GPTJ) -> torch.device:
-    """The device that holds the parameters of a model."""
-    return next((model.model if isinstance(model, Adapter) else model).parameters()).device
+    """The device that a model computes on."""
+    return module_device(model.model if isinstance(model, Adapter) else model)

@@ -1,6 +1,8 @@
 """The adapter to any rotary model of `transformers`: reading its attention layers, and changing them while it runs.
 
 calls          one call of attention, and the error for models that are refused
+single         running a half-precision layer in single precision
+wrapped        models that are compiled, wrapped by PEFT or offloaded
 rotation       which rotation a layer applies
 hooks          observing and editing calls of attention
 check          the self-check of a layer
@@ -10,9 +12,10 @@ edits          applying changes
 interventions  the changes themselves
 """
 
-from .adapter import TRIAL_TOKENS, Adapter, LayerRead, OnLayer, read_layers
+from .adapter import TRIAL_TOKENS, Adapter, LayerRead, OnEachLayer, OnLayer, read_each, read_layers
 from .calls import ROUNDED, TOLERANCE, RefusedError
 from .check import own_weights
+from .wrapped import device_of, named_tensors
 
 __all__ = [
     "ROUNDED",
@@ -20,8 +23,12 @@ __all__ = [
     "TRIAL_TOKENS",
     "Adapter",
     "LayerRead",
+    "OnEachLayer",
     "OnLayer",
     "RefusedError",
+    "device_of",
+    "named_tensors",
     "own_weights",
+    "read_each",
     "read_layers",
 ]

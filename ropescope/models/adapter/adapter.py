@@ -16,9 +16,11 @@ no code of their own. On every input the diagonal of `M` is then compared with t
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ from .calls import AttentionCall, RefusedError
 from .check import check_layer, read_call
 from .hooks import observing, without_edits
 from .rotation import Layout
+from .wrapped import device_of, uncompiled, unwrapped
 
 TRIAL_TOKENS = 14
 
@@ -48,9 +51,13 @@ class LayerRead:
     """`M` of all heads at the query that was asked for."""
     error: float
     """Largest difference between the attention weights that follow from `M` and the model's own."""
+    limit: float = 0.0
+    """Largest difference that rounding explains."""
 
 
 OnLayer = Callable[[LayerRead], None]
+OnEachLayer = Callable[[int, LayerRead], None]
+"""Called with the number of an input and one of its layers."""
 
 
 class Adapter:
@@ -61,8 +68,12 @@ class Adapter:
     the rotation of each on the trial input, `heads` the number of query heads of each.
 
     The check takes a few passes over 14 tokens: keep the adapter if you need it more than once. `read` calls back with each
-    attention layer: its number (`layer`), its `heads`, `factors`, which are `M` at the query, and `error`, the difference
-    between the attention that follows from `M` and the model's own.
+    attention layer: its number (`layer`), its `heads`, `factors`, which are `M` at the query, `error`, the difference between
+    the attention that follows from `M` and the model's own, and `limit`, the difference that rounding explains. `read_each`
+    does the same for inputs of unequal length in one pass.
+
+    Models may be in half precision, quantised, compiled, wrapped by PEFT, or offloaded by `accelerate`. A half-precision layer
+    is checked in float32 as well, on the same hidden states, so that rounding does not hide a wrong rotation.
 
     Raises RefusedError, in one sentence, if a layer's keys are not the rotated contents of single tokens.
 
@@ -81,6 +92,7 @@ class Adapter:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        model = unwrapped(model)
         self.model = model
         self.family = str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
         self.modules: list[nn.Module] = []  # in the order in which they attend; one may do so several times
@@ -108,27 +120,57 @@ class Adapter:
         if not 0 <= at < ids.shape[1]:
             raise ValueError(f"query_position must be from 0 to {ids.shape[1] - 1}, not {at}")
         first = 0 if queries is None else max(0, min(at, ids.shape[1] - queries))
+        return self._pass(ids, None, lambda number, call, layout: on_layer(_read(number, call, layout, at, first)))
+
+    @torch.inference_mode()
+    def read_each(
+        self, inputs: Sequence[Int[Tensor, " T"]], on_layer: OnEachLayer, queries: int | None = None
+    ) -> Float[Tensor, "B V"]:
+        """The logits of the last position of every input, from one forward pass over all of them.
+
+        inputs    token ids, of any lengths. Shorter ones are padded at their end, where no query of theirs sees it.
+        on_layer  called with the number of an input and its read layer, for every layer and input in turn
+        queries   layers come with their last queries, all unless given
+
+        Where the rotation depends on the length of the input (dynamic NTK, LongRoPE), every length has its own pass.
+        """
+        lengths = [len(ids) for ids in inputs]
+        if len(set(lengths)) > 1 and _depends_on_length(self.model):
+            logits: list[Tensor] = [torch.empty(0)] * len(inputs)
+            for length in sorted(set(lengths)):
+                group = [number for number, found in enumerate(lengths) if found == length]
+                found = self.read_each([inputs[n] for n in group], lambda n, read, g=group: on_layer(g[n], read), queries)  # type: ignore[misc]
+                for number, row in zip(group, found, strict=True):
+                    logits[number] = row
+            return torch.stack(logits)
+        ids = nn.utils.rnn.pad_sequence(list(inputs), batch_first=True)
+
+        def on_call(number: int, call: AttentionCall, layout: Layout) -> None:
+            for row, length in enumerate(lengths):
+                first = 0 if queries is None else max(0, length - queries)
+                on_layer(row, _read(number, call.one(row, length), layout, length - 1, first))
+
+        return self._pass(ids, torch.tensor(lengths, device=ids.device), on_call)
+
+    def _pass(
+        self, ids: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None, on_call: Callable[[int, AttentionCall, Layout], None]
+    ) -> Float[Tensor, "B V"]:
+        """The logits of the last position, from one forward pass that calls `on_call` with each call of attention."""
         passed = 0
 
-        def on_call(call: AttentionCall) -> None:
+        def observed(call: AttentionCall) -> None:
             nonlocal passed
             if passed >= len(self.modules) or call.module is not self.modules[passed]:
                 raise RefusedError(f"{self.family}: on this input other layers attend than on the trial input")
             number, layout = self.layers[passed], self.layouts[passed]
             passed += 1
             try:
-                heads, factors, error = read_call(call, layout, at, first)
+                on_call(number, call, layout)
             except RefusedError as refused:
                 raise RefusedError(f"{self.family}: layer {number}: on this input {refused}") from None
-            if not error <= call.weight_limit:
-                raise RefusedError(
-                    f"layer {number}: attention that follows from M differs from the model's own by {error:.1e}, more than the "
-                    f"{call.weight_limit:.0e} of rounding{call.advice}"
-                )
-            on_layer(LayerRead(number, heads, factors, error))
 
-        with _evaluating(self.model), observing(self.model, on_call, set(self.modules)):
-            return _forward(self.model, ids)
+        with _evaluating(self.model), observing(self.model, observed, set(self.modules)):
+            return _forward(self.model, ids, lengths)
 
     def _check_layers(self) -> None:
         ids = _trial_ids(self.model)
@@ -146,7 +188,8 @@ class Adapter:
             try:
                 layout, error, rounded = check_layer(call)
             except RefusedError as refused:
-                reasons[number] = str(refused)
+                # A norm after the rotation, for one, needs a table of rotations that is not rounded to half precision.
+                reasons[number] = f"{refused}" + ("; loaded in float32 it may be readable" if call.half else "")
                 layout = Layout(None)
             else:
                 self.errors.append(error)
@@ -162,6 +205,33 @@ class Adapter:
             number, reason = min(reasons.items())
             more = f" (and {len(reasons) - 1} more of {count} layers)" if len(reasons) > 1 else ""
             raise RefusedError(f"{self.family}: layer {number}{more}: {reason}")
+
+
+def _read(number: int, call: AttentionCall, layout: Layout, at: int, first: int) -> LayerRead:
+    """What a layer computed; refuses one whose weights do not follow from its `M`."""
+    read = LayerRead(number, *read_call(call, layout, at, first))
+    if not read.error <= read.limit:
+        raise RefusedError(
+            f"attention that follows from M differs from the model's own by {read.error:.1e}, more than the "
+            f"{read.limit:.0e} of rounding"
+        )
+    return read
+
+
+def _depends_on_length(model: nn.Module) -> bool:
+    """Whether the rotation depends on the length of the input, by the model's settings."""
+    settings = json.dumps(getattr(model, "config", None).to_dict(), default=str)  # type: ignore[union-attr]
+    return re.search(r'"(rope_)?type": "(dynamic|longrope|su|yarn_dynamic)"', settings) is not None
+
+
+def read_each(
+    model: Adapter | GPTJ, inputs: Sequence[Int[Tensor, " T"]], on_layer: OnEachLayer, queries: int | None = None
+) -> Float[Tensor, "B V"]:
+    """The logits of the last position of every input, as `Adapter.read_each`, for an adapter or one of our GPT-J."""
+    if isinstance(model, Adapter):
+        return model.read_each(inputs, on_layer, queries)
+    rows = [read_layers(model, ids[None], partial(on_layer, number)) for number, ids in enumerate(inputs)]
+    return torch.cat(rows)
 
 
 def read_layers(
@@ -202,15 +272,30 @@ def _trial_ids(model: nn.Module) -> Int[Tensor, "1 T"]:
     generator = torch.Generator().manual_seed(0)
     low = min(4, vocabulary - 1)  # the first few are often special
     ids = torch.randint(low, min(vocabulary, 1000), (1, TRIAL_TOKENS), generator=generator)
-    return ids.to(next(model.parameters()).device)
+    return ids.to(device_of(model))
 
 
-def _forward(model: nn.Module, ids: Tensor) -> Tensor:
-    options: dict[str, Any] = {"use_cache": False}
-    if "logits_to_keep" in inspect.signature(model.forward).parameters:
-        options["logits_to_keep"] = 1
-    logits: Tensor = model(input_ids=ids, **options).logits[:, -1]
-    return logits
+def _forward(model: nn.Module, ids: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B V"]:
+    """The logits after the last token of each input; the output matrix is applied to no other."""
+    rows = torch.arange(len(ids), device=ids.device)
+    last = lengths - 1 if lengths is not None else torch.full_like(rows, ids.shape[1] - 1)
+
+    def keep_last(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if args and isinstance(args[0], Tensor) and args[0].ndim == 3 and args[0].shape[:2] == ids.shape:
+            return (args[0][rows.to(args[0].device), last.to(args[0].device)][:, None], *args[1:])
+        return None
+
+    head = model.get_output_embeddings()  # type: ignore[operator]
+    hook = head.register_forward_pre_hook(keep_last) if isinstance(head, nn.Module) else None
+    try:
+        with uncompiled(model):
+            logits: Tensor = model(input_ids=ids, use_cache=False).logits
+    finally:
+        if hook is not None:
+            hook.remove()
+    if logits.shape[1] == 1:
+        return logits[:, 0]
+    return logits[rows.to(logits.device), last.to(logits.device)]
 
 
 @contextlib.contextmanager

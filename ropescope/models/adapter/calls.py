@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .single import HALVES
+
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest error of logits (relative to their size from 1 up) and of attention weights that counts as rounding."""
 ROUNDED = 1e-5
 """The same for layers that compute in single precision whatever the model's own precision."""
-HALF = 1e-3
-"""The same for attention weights of models in half precision. Few stay within it; their users are told to load in float32."""
+ROUNDINGS = 4
+"""Roundings of a logit in half-precision attention: of queries by their scale, of the product, of its scale, of the mask."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""
+
+
+Own = Callable[[int, slice, torch.dtype | None], tuple[Tensor, Tensor | None]]
+"""Maps a query's position, rows of the batch and a precision (None: its own) to the layer's own output (B, H, values) and,
+where it returns them, its weights (B, H, T). Where attention cannot be computed again it comes in its own precision."""
 
 
 class RefusedError(ValueError):
@@ -48,8 +56,11 @@ class AttentionCall:
     tables: dict[str, Tensor] = field(default_factory=dict)
     stopped: tuple[int, ...] = ()
     """Planes whose rotation an intervention has stopped: their vectors are as at position 0."""
-    own: Callable[[int], tuple[Tensor, Tensor | None]] = field(kw_only=True)
-    """Maps a query's position to the layer's own output (B, H, values) and, where it returns them, its weights (B, H, T)."""
+    single: bool = False
+    """Whether a half-precision layer made this call in single precision."""
+    find_tables: Callable[[Arguments], dict[str, Tensor]] | None = None
+    """Maps the arguments of a call to the rotations that it may have used."""
+    own: Own = field(kw_only=True)
 
     @property
     def scale(self) -> float:
@@ -70,17 +81,38 @@ class AttentionCall:
         return None if sinks is None else sinks.flatten()
 
     @property
-    def weight_limit(self) -> float:
-        """Largest error of attention weights that counts as rounding."""
-        # Most families compute their softmax in single precision whatever the model's own.
-        return max(ROUNDED, TOLERANCE[self.query.dtype]) if self.query.dtype in TOLERANCE else HALF
+    def half(self) -> bool:
+        """Whether queries and keys are in half precision."""
+        return self.query.dtype in HALVES
 
-    @property
-    def advice(self) -> str:
-        """What to do about errors that come from half precision; empty in other precisions."""
-        dtype = self.query.dtype
-        name = str(dtype).removeprefix("torch.")
-        return "" if dtype in TOLERANCE else f"; it runs in {name}: load it with dtype=torch.float32"
+    def weight_limit(self, at: int, largest: float) -> float:
+        """Largest error of attention weights, of which the largest is given, that counts as rounding.
+
+        In half precision each logit is rounded up to four times, each time by at most `u` of its terms' sizes, so it is off by
+        at most `d = 4 u scale |q| |k|`, and a weight by a factor of at most `exp(2 d)`; rounding the weight adds `2 u`.
+        """
+        if not self.half:  # most families compute their softmax in single precision whatever the model's own
+            return max(ROUNDED, TOLERANCE[self.query.dtype])
+        unit = torch.finfo(self.query.dtype).eps / 2
+        queries, keys = self.query[:, :, at].float().norm(dim=-1), self.key[:, :, : at + 1].float().norm(dim=-1)
+        sizes = queries * keys.amax(-1).repeat_interleave(queries.shape[1] // keys.shape[1], 1)
+        return largest * math.expm1(min(2 * ROUNDINGS * unit * self.scale * float(sizes.max()), 700.0)) + 2 * unit
+
+    def one(self, row: int, tokens: int) -> AttentionCall:
+        """The call as it would be for the first tokens of one input of the batch."""
+        rows = slice(row, row + 1)
+        mask = self.mask
+        if mask is not None:
+            mask = (mask[rows] if mask.shape[0] > 1 else mask)[..., :tokens, :tokens]
+        return replace(
+            self,
+            query=self.query[rows, :, :tokens],
+            key=self.key[rows, :, :tokens],
+            value=self.value[rows, :, :tokens],
+            mask=mask,
+            tables={name: table[:tokens] for name, table in self.tables.items()},
+            own=lambda at, _, dtype: self.own(at, rows, dtype),
+        )
 
     def visible(self, at: int) -> int:
         """How many keys the query at position `at` sees, itself included. Refuses keys that are not one contiguous run."""

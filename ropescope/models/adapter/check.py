@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -15,6 +17,11 @@ from ...weights import with_sinks
 from .calls import ROUNDED, TOLERANCE, AttentionCall, RefusedError
 from .hooks import observer
 from .rotation import Layout, find_layout
+from .single import SinglePrecision, in_single
+
+STEPS = 16
+"""Roundings between the hidden states of a half-precision layer and its rotated queries and keys: at most this many, of norms,
+projections, biases and rotation, each by at most half of the precision's eps of the largest number."""
 
 
 class CheckedLayer(NamedTuple):
@@ -26,7 +33,11 @@ class CheckedLayer(NamedTuple):
 
 
 def check_layer(call: AttentionCall) -> CheckedLayer:
-    """The layout of a layer that `M` describes; otherwise RefusedError says why not."""
+    """The layout of a layer that `M` describes; otherwise RefusedError says why not.
+
+    A layer in half precision runs once more in single precision, on the same hidden states, and is checked there: rounding is
+    then too small to hide a wrong rotation. What it computed in its own precision must be the same but for rounding.
+    """
     tokens = call.key.shape[-2]
     if tokens != call.query.shape[-2]:
         raise RefusedError(f"it has {tokens} keys for {call.query.shape[-2]} tokens: keys are not those of single tokens")
@@ -34,25 +45,40 @@ def check_layer(call: AttentionCall) -> CheckedLayer:
         raise RefusedError("its query heads do not share key heads evenly")
     for at in (0, tokens - 1):  # refuses a query that sees later tokens
         call.visible(at)
-    limit = TOLERANCE.get(call.query.dtype, 3e-2)
-    constant = _rerun(call, lambda x: x[:, -1:].expand_as(x))
-    if torch.equal(constant.key, call.key):
+    exact = _in_single(call) if call.half else call
+    limit = TOLERANCE[exact.query.dtype]
+    constant = _rerun(exact, lambda x: x[:, -1:].expand_as(x))
+    if torch.equal(constant.key, exact.key):
         raise RefusedError("its keys do not come from its own input but from an earlier layer")
     layout, error = find_layout(constant, limit)
     shuffled = torch.randperm(tokens - 1, generator=torch.Generator().manual_seed(1)).to(call.key.device)
     order = torch.cat((shuffled, shuffled.new_tensor([tokens - 1])))
-    moved = _rerun(call, lambda x: x[:, order])
-    worst = max(error, _prediction_error(layout, call, moved, order))
+    moved = _rerun(exact, lambda x: x[:, order])
+    worst = max(error, _prediction_error(layout, exact, moved, order))
     rounded = not worst <= limit and call.query.dtype == torch.float64 and worst <= ROUNDED
     if not (worst <= limit or rounded):
         raise RefusedError(
             f"moving tokens changes its logits otherwise than M predicts (by {worst:.1e}): its keys are not the "
-            f"rotated contents of single tokens{call.advice}"
+            f"rotated contents of single tokens"
         )
-    weights_error = read_call(call, layout, tokens - 1)[2]
-    if not weights_error <= call.weight_limit:
-        raise RefusedError(f"its attention weights differ by {weights_error:.1e} from those that follow from M{call.advice}")
+    read = read_call(call, layout, tokens - 1)
+    if not read.error <= read.limit:
+        raise RefusedError(f"its attention weights differ by {read.error:.1e} from those that follow from M")
     return CheckedLayer(layout, worst, rounded)
+
+
+def _in_single(call: AttentionCall) -> AttentionCall:
+    """The call that a half-precision layer makes in single precision. Refuses a layer that then has other queries or keys."""
+    exact = _rerun(replace(call, single=True, arguments=in_single(call.arguments)), lambda x: x)
+    unit = torch.finfo(call.query.dtype).eps / 2
+    for name, half, single in (("queries", call.query, exact.query), ("keys", call.key, exact.key)):
+        error = float((half.float() - single.float()).abs().max() / single.abs().max().clamp(min=1e-30))
+        if single.dtype != torch.float32 or not error <= STEPS * unit:
+            raise RefusedError(
+                f"its {name} in {str(call.query.dtype).removeprefix('torch.')} differ by {error:.1e} from those of the same "
+                f"layer in float32, more than the {STEPS * unit:.0e} of rounding"
+            )
+    return exact
 
 
 def _rerun(call: AttentionCall, change: Callable[[Tensor], Tensor]) -> AttentionCall:
@@ -65,12 +91,14 @@ def _rerun(call: AttentionCall, change: Callable[[Tensor], Tensor]) -> Attention
     else:
         raise RefusedError("its hidden states are not passed in a way we know")
     calls: list[AttentionCall] = []
-    with observer(calls.append):
+    with observer(calls.append), SinglePrecision() if call.single else contextlib.nullcontext():
         call.module.forward(*args, **kwargs)
     if not calls or any(call.query is not calls[0].query for call in calls):
         raise RefusedError("it attends several times when it runs alone")
-    calls[0].tables = call.tables
-    return calls[0]
+    tables = call.tables
+    if call.single and call.find_tables is not None:  # a layer that makes its own table has made one with more digits
+        tables = call.find_tables((args, kwargs))
+    return replace(calls[0], single=call.single, arguments=(args, kwargs), tables=tables, find_tables=call.find_tables)
 
 
 def _prediction_error(layout: Layout, call: AttentionCall, moved: AttentionCall, order: Tensor) -> float:
@@ -85,22 +113,45 @@ def _prediction_error(layout: Layout, call: AttentionCall, moved: AttentionCall,
     return float((real - predicted).abs().max() / max(1.0, float(predicted.abs().max())))
 
 
-def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> tuple[Heads, LogitFactors, float]:
-    """The heads of a layer, `M` at the query `at`, and the error of the attention that follows from it."""
+class ReadCall(NamedTuple):
+    """The heads of a layer, `M` at a query, the error of the attention that follows from it, and that of rounding at most."""
+
+    heads: Heads
+    factors: LogitFactors
+    error: float
+    limit: float
+
+
+def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> ReadCall:
+    """What a call of attention gives at the query `at`. Refuses half precision if attention is another in single precision."""
     queries, keys, rope, turns = layout.contents(call, first)
     seen = call.visible(at)
     sinks = None if call.sinks is None else call.sinks.to(queries.dtype)
     window = None if seen == at + 1 else seen
     heads = Heads(queries, keys, rope, call.scale, soft_cap=call.soft_cap, window=window, turns=turns, sinks=sinks)
-    result, weights = call.own(at)
     factors = layer_factors(heads, at)
     ours = with_sinks(factors.diagonal(), sinks)
-    if weights is not None and sinks is None:
-        return heads, factors, float((ours - weights[..., : at + 1].to(ours.dtype)).abs().max())
-    # With sinks, or where the layer returns no weights, its outputs are compared: weights times values.
+    by_weights, error = _difference(ours, call, at, None)
+    single = _difference(ours, call, at, torch.float32)[1] if call.half else None
+    if single is not None and not single <= TOLERANCE[torch.float32]:  # of the same queries and keys: no rounding explains it
+        raise RefusedError(f"its attention, computed in float32, differs by {single:.1e} from the one that follows from M")
+    assert error is not None
+    return ReadCall(heads, factors, error, call.weight_limit(at, float(ours.max()) if by_weights else 1.0))
+
+
+def _difference(ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype | None) -> tuple[bool, float | None]:
+    """Whether weights could be compared, and the largest difference from the layer's own; None if not in this precision.
+
+    With sinks, or where the layer returns no weights, its outputs are compared: weights times values.
+    """
+    result, weights = call.own(at, slice(None), dtype)
+    if dtype is not None and result.dtype != dtype:
+        return False, None
+    if weights is not None and call.sinks is None:
+        return True, float((ours - weights[..., : at + 1].to(ours.dtype)).abs().max())
     values = call.value[:, :, : at + 1].to(ours.dtype)
     output = (ours[:, :, None] @ values.repeat_interleave(ours.shape[1] // values.shape[1], 1))[:, :, 0]
-    return heads, factors, float((output - result.to(ours.dtype)).abs().max() / values.abs().max().clamp(min=1e-30))
+    return False, float((output - result.to(ours.dtype)).abs().max() / values.abs().max().clamp(min=1e-30))
 
 
 def own_weights(heads: Heads, at: int) -> Float[Tensor, "B H T"]:

@@ -9,13 +9,14 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .calls import Arguments, AttentionCall, RefusedError
+from .calls import Arguments, AttentionCall, Own, RefusedError
 from .rotation import TableCache, rotation_tables
 
 OnCall = Callable[[AttentionCall], None]
@@ -62,11 +63,18 @@ def observing(model: nn.Module, on_call: OnCall, modules: set[nn.Module]) -> Ite
         last[:] = [call.query]
         if call.module in arguments:
             call.arguments = arguments[call.module]
-            call.tables = rotation_tables(call.module, call.key.shape[-2], call.arguments, rotary, cache)
+            call.find_tables = partial(_tables, call.module, call.key.shape[-2], rotary, cache)
+            call.tables = call.find_tables(call.arguments)
         on_call(call)
 
     with recording(model, modules) as (arguments, rotary), connected(model), observer(observe):
         yield
+
+
+def _tables(
+    module: nn.Module, tokens: int, rotary: dict[str, Any], cache: TableCache, arguments: Arguments
+) -> dict[str, Tensor]:
+    return rotation_tables(module, tokens, arguments, rotary, cache)
 
 
 @contextlib.contextmanager
@@ -172,11 +180,12 @@ def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
         if edit is not None:
             query, key = edit.edit_inputs(query, key)
 
-        def own(at: int) -> tuple[Tensor, Tensor | None]:
+        def own(at: int, rows: slice, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
             if eager is None:
-                return result[0][:, at], None
-            mask = _mask_row(attention_mask, at, query, key)
-            output, weights = eager(module, query[:, :, at : at + 1], key, value, mask, *args, **kwargs)
+                return result[0][rows, at], None
+            q, k, v = (x[rows].to(dtype or x.dtype) for x in (query[:, :, at : at + 1], key, value))
+            mask = attention_mask if attention_mask is None or attention_mask.shape[0] == 1 else attention_mask[rows]
+            output, weights = eager(module, q, k, v, _mask_row(mask, at, q, k), *args, **kwargs)
             return output[:, 0], None if weights is None else weights[:, :, 0]
 
         result: tuple[Tensor, Tensor | None]
@@ -197,7 +206,7 @@ def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
 def _mask_row(mask: Tensor | None, at: int, query: Tensor, key: Tensor) -> Tensor:
     """The additive mask of one query."""
     if mask is not None:
-        return _additive(mask[..., at : at + 1, :], query.dtype)
+        return _additive(mask[..., at : at + 1, :], query.dtype).to(query.dtype)
     row = torch.zeros(1, 1, 1, key.shape[-2], dtype=query.dtype, device=query.device)
     row[..., at + 1 :] = torch.finfo(query.dtype).min
     return row
@@ -218,7 +227,7 @@ def _notify(
     value: Tensor,
     mask: Tensor | None,
     options: dict[str, Any],
-    own: Callable[[int], tuple[Tensor, Tensor | None]],
+    own: Own,
 ) -> None:
     """Call the observer, if there is one."""
     if _observers:
@@ -240,7 +249,7 @@ def _by_method(model: nn.Module) -> Iterator[None]:
             query, key = edit.edit_inputs(query, key)
         result: Tensor = fused(query, key, value, attn_mask, **kwargs)
         options = {"scaling": kwargs.get("scale"), "is_causal": kwargs.get("is_causal", False)}
-        _notify(edit, running[-1], query, key, value, attn_mask, options, lambda at: (result[:, :, at], None))
+        _notify(edit, running[-1], query, key, value, attn_mask, options, lambda at, rows, _: (result[rows, :, at], None))
         return result if edit is None else edit.edit_output(result)
 
     with contextlib.ExitStack() as stack:
@@ -264,8 +273,8 @@ def _hooked_method(method: Callable[..., Any], module: Any) -> Callable[..., Any
         result = method(query, key, value, attention_mask)
         options = {"scaling": 1 / float(module.scale_attn if hasattr(module, "scale_attn") else module.norm_factor)}
 
-        def own(at: int) -> tuple[Tensor, Tensor]:
-            return result[0][:, :, at], result[1][:, :, at]
+        def own(at: int, rows: slice, _: torch.dtype | None) -> tuple[Tensor, Tensor]:
+            return result[0][rows, :, at], result[1][rows, :, at]
 
         _notify(edit, module, query, key, value, attention_mask, options, own)
         return result if edit is None else (edit.edit_output(result[0]), *result[1:])

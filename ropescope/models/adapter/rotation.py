@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ...logits import exact_dtype
 from ...rope import Pairing, Rope
 from .calls import ROUNDED, Arguments, AttentionCall, RefusedError
+from .wrapped import named_tensors
 
 TableCache = dict[tuple[int, int], tuple[Tensor, Tensor, dict[str, Tensor]]]
 """Cosines and sines by their ids, with the rotations that they may stand for. Storing them keeps ids unique."""
@@ -102,7 +103,7 @@ def _key_weights(module: nn.Module, size: int) -> list[Tensor]:
     """Weights of norms on keys, which some families apply after the rotation."""
     return [
         weight
-        for name, weight in module.named_parameters()
+        for name, weight in named_tensors(module)
         if re.search(r"k(ey)?_?(layer_?)?norm", name) and name.endswith("weight") and weight.shape == (size,)
     ]
 
