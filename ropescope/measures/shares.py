@@ -77,12 +77,17 @@ def variance_shares(M: Float[Tensor, "*batch T T"], blocks: Blocks | None = None
         centred = keys - keys.mean((-2, -1), keepdim=True)
         rows, columns = centred.mean(-1, keepdim=True), centred.mean(-2, keepdim=True)
         parts = torch.stack([_mean_square(part) for part in (rows, columns, centred.sub_(rows).sub_(columns))])
-        rounding = (largest * 8 * torch.finfo(keys.dtype).eps).square()
-        constant = torch.tensor([0.5, 0.5, 0.0], dtype=keys.dtype, device=keys.device)[:, None]
-        total = parts.sum(0)
-        return torch.where(total > rounding, parts / total, constant)
+        return shares_of_parts(parts, largest)
 
     return VarianceShares(*over_visible(M, measure))
+
+
+def shares_of_parts(parts: Float[Tensor, "3 *batch"], largest: Float[Tensor, "*batch"]) -> Float[Tensor, "3 *batch"]:
+    """Mean squares of rows, columns and the rest as shares of their sum; half and half if that is rounding of `largest`."""
+    rounding = (largest * 8 * torch.finfo(parts.dtype).eps).square()
+    constant = torch.tensor([0.5, 0.5, 0.0], dtype=parts.dtype, device=parts.device).view(3, *[1] * (parts.ndim - 1))
+    total = parts.sum(0)
+    return torch.where(total > rounding, parts / total, constant)
 
 
 @torch.no_grad()

@@ -21,6 +21,8 @@ TAUS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """Temperatures of measures that have an axis "tau"."""
 LAST_QUERIES = 64
 """Number of queries, counted from the end, over which measures of ordinary attention are averaged."""
+MANY_TOKENS = 256
+"""Number of single tokens from which on their swaps are computed without the matrix `M`, which would grow with its square."""
 
 Result = TypeVar("Result")
 
@@ -37,6 +39,7 @@ class LayerView:
     tau           temperature of the weighting of swaps
     permutations  number of random permutations, for the measures that draw them
     seed          seed of these permutations
+    tolerance     error that scores may have where that saves time; 0 for none
     """
 
     heads: Heads
@@ -46,6 +49,7 @@ class LayerView:
     tau: float = 1e-4
     permutations: int = 200
     seed: int = 0
+    tolerance: float = 0.0
     _results: dict[Callable[[Any], Any], Any] = field(default_factory=dict, repr=False)
 
     def once(self, function: Callable[[LayerView], Result]) -> Result:
@@ -72,6 +76,22 @@ class LayerView:
         first = 0 if self.heads.window is None else max(0, self.tokens - self.heads.window)
         blocks = [(p, p + 1) for p in range(self.tokens - 1)] if self.blocks is None else self.blocks
         return [(start, stop) for start, stop in blocks if start >= first]
+
+    @cached_property
+    def many_tokens(self) -> Int[Tensor, " m"] | None:
+        """Positions of the tokens that move, if all blocks are single tokens and there are `MANY_TOKENS` or more of them."""
+        blocks = self.visible_blocks
+        if len(blocks) < MANY_TOKENS or any(stop - start != 1 for start, stop in blocks):
+            return None
+        return torch.tensor([start for start, _ in blocks], device=self.heads.keys.device)
+
+    @cached_property
+    def log_total(self) -> Float[Tensor, "B H"]:
+        """Log of the sum that normalises the attention weights of the last query."""
+        total = self.factors.diagonal().logsumexp(-1)
+        if self.heads.sinks is None:
+            return total
+        return torch.logaddexp(total, self.heads.sinks.to(total.dtype).expand_as(total))
 
     @cached_property
     def M(self) -> Float[Tensor, "B H n n"]:  # noqa: N802

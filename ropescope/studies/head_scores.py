@@ -1,7 +1,7 @@
 """Scores of every head of a model on a prompt, from one forward pass, and the labelled dataset of many prompts.
 
-Nothing of the size tokens x tokens is held for more than one layer's heads. With blocks not even that: only the blocks' logits
-at each other's places are computed, for the last query.
+Nothing of the size tokens x tokens is held for more than one layer's heads. With blocks, or many tokens, not even that: only
+the blocks' logits at each other's places are computed, and those of tokens in small parts, for the last query.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from ..tasks.prompts import Prompt
 if TYPE_CHECKING:
     import xarray as xr
 
+TOLERANCE = 1e-3
+"""Default error that scores of long prompts and of planes may have."""
+
 ABOUT_INPUTS = {
     "check_error": (("layer",), "largest difference between attention from M and the model's own"),
     "check_limit": (("layer",), "largest difference of that kind that rounding explains"),
@@ -45,6 +48,7 @@ class Scoring:
     sensitivity   how scores change with tau, with full permutations instead of swaps, with tokens instead of blocks
     permutations  how many random ones to draw
     seed          of permutations
+    tolerance     error that scores of long prompts and of planes may have, each with its bound in the result; 0 for none
     """
 
     tau: float = 1e-4
@@ -52,6 +56,11 @@ class Scoring:
     sensitivity: bool = True
     permutations: int = 200
     seed: int = 0
+    tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance < 1:
+            raise ValueError(f"tolerance must be at least 0 and below 1, not {self.tolerance}")
 
     def measures(self) -> list[Measure]:
         """The registered measures, without the groups that are left out."""
@@ -77,7 +86,9 @@ def measure_each(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scor
 
     def on_layer(number: int, read: LayerRead) -> None:
         ids, blocks = inputs[number][None].to(read.heads.keys.device), prompts[number].blocks
-        view = LayerView(read.heads, read.factors, blocks, ids, scoring.tau, scoring.permutations, scoring.seed)
+        view = LayerView(
+            read.heads, read.factors, blocks, ids, scoring.tau, scoring.permutations, scoring.seed, scoring.tolerance
+        )
         measured = {name: value[0] for name, value in compute(view, chosen).items()}
         measured["frequency"] = torch.tensor(read.heads.rope.plane_frequencies, dtype=torch.float64)
         measured["check_error"] = torch.tensor(read.error, dtype=torch.float64)

@@ -25,6 +25,7 @@ class Settings:
     planes: bool = option(True, "Score every RoPE plane alone, too.")
     sensitivity: bool = option(True, "Try other temperatures, permutations and single tokens, too.")
     tau: float = option(1e-4, "Temperature of the weighting of swaps.")
+    tolerance: float = option(1e-3, "Error that scores of long prompts and of planes may have; 0 computes them exactly.")
     dtype: str = option("float32", "float32 or float64.")
     trust_remote_code: bool = option(False, "Let the model bring its own code. Read it first.")
     seed: int = option(0, "Seed of everything random.")

@@ -25,7 +25,7 @@ from ...runs import HERE, Engine, cached_units, claim
 from ...tasks import prompts as makers
 from ...tasks.prompts import Prompt, as_prompt
 from .. import playground, study_named
-from ..head_scores import Row, Scoring, dataset, device_of, measure, packed
+from ..head_scores import TOLERANCE, Row, Scoring, dataset, device_of, measure, packed
 from ..study import Outcome, Work
 from . import Settings
 from .head_details import examples, head_details
@@ -65,7 +65,7 @@ class Subject:
 
 def run(settings: Settings, work: Work) -> Outcome:
     """The outcome of `ropescope profile`. Scores of finished prompts are stored in the run folder, to resume from."""
-    scoring = Scoring(settings.tau, settings.planes, settings.sensitivity, seed=settings.seed)
+    scoring = Scoring(settings.tau, settings.planes, settings.sensitivity, seed=settings.seed, tolerance=settings.tolerance)
     loaded = load_model(settings.model, settings.dtype, settings.trust_remote_code)
     model = Adapter(loaded.model)
     named = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed")
@@ -96,6 +96,7 @@ def profile(
     sensitivity: bool = True,
     permutations: int = 200,
     seed: int = 0,
+    tolerance: float = TOLERANCE,
     out: str | Path | None = None,
     name: str | None = None,
 ) -> xr.Dataset:
@@ -109,6 +110,8 @@ def profile(
     sensitivity   try other temperatures, full permutations and swaps of single tokens, too
     permutations  how many random permutations to try
     seed          of the permutations
+    tolerance     error that scores of many single tokens and of planes may have, with its bound in `score_error` and
+                  `plane_error`; 0 computes everything exactly, which takes longer
     out           a folder to write the run to, with data, figures and summary, for `ropescope report`
     name          what to call the model in the result
 
@@ -128,7 +131,7 @@ def profile(
     'symbolic score over swaps of two blocks'
     """
     adapter = model if isinstance(model, Adapter | GPTJ) else Adapter(model)
-    scoring = Scoring(tau, planes, sensitivity, permutations, seed)
+    scoring = Scoring(tau, planes, sensitivity, permutations, seed, tolerance)
     asked = [as_prompt(prompt) for prompt in prompts]
     called = name or _name(model)
     if out is None:
