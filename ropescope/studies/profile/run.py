@@ -110,8 +110,7 @@ def profile(
     sensitivity   try other temperatures, full permutations and swaps of single tokens, too
     permutations  how many random permutations to try
     seed          of the permutations
-    tolerance     error that scores of many single tokens and of planes may have, with its bound in `score_error` and
-                  `plane_error`; 0 computes everything exactly, which takes longer
+    tolerance     error that scores of many single tokens may have, bounded in `score_error`; 0 computes them exactly
     out           a folder to write the run to, with data, figures and summary, for `ropescope report`
     name          what to call the model in the result
 
