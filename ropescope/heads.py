@@ -21,6 +21,7 @@ class Heads:
     scale     factor of the dot product, usually 1 / sqrt(d)
     soft_cap  logits are `cap * tanh(logit / cap)`
     window    number of positions that a query sees, its own included
+    chunk     queries see only positions of their own chunk; chunks of this many positions follow each other (Llama 4)
     alibi     slopes of a linear distance bias, one per head
     turns     rotations that the layer really applied to each plane, if they differ from `rope` by rounding or by a factor
               (YaRN)
@@ -44,6 +45,7 @@ class Heads:
     alibi: Float[Tensor, " H"] | None = None
     turns: Complex[Tensor, "T F"] | None = None
     sinks: Float[Tensor, " H"] | None = None
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 4 or self.keys.ndim != 4:
@@ -55,3 +57,9 @@ class Heads:
             raise ValueError(
                 f"queries has {self.queries.shape[1]} heads, which {self.keys.shape[1]} key heads cannot share evenly"
             )
+
+    def first_seen(self, at: int | None = None) -> int:
+        """The first position that the query at position `at` sees; that of the last query by default."""
+        at = self.keys.shape[-2] - 1 if at is None else at
+        first = 0 if self.window is None else max(0, at + 1 - self.window)
+        return first if self.chunk is None else max(first, at // self.chunk * self.chunk)

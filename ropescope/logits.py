@@ -365,7 +365,7 @@ def layer_factors(heads: Heads, query_position: int | None = None) -> LogitFacto
         scale=heads.scale,
         query_position=at,
         soft_cap=heads.soft_cap,
-        window=heads.window,
+        window=at + 1 - heads.first_seen(at),
         alibi=None if heads.alibi is None else heads.alibi.unflatten(0, (groups, -1)),
         turns=heads.turns,
     )

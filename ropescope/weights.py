@@ -51,7 +51,8 @@ def attention_weights(heads: Heads, rows: Int[Tensor, " Q"], single: bool = Fals
     distance = rows[:, None] - places
     if heads.alibi is not None:
         logits = logits - heads.alibi.to(logits.dtype)[:, None, None] * distance
-    hidden = (distance < 0) | (distance >= (heads.window or len(places)))
+    first = torch.tensor([heads.first_seen(at) for at in rows.tolist()], device=device)
+    hidden = (distance < 0) | (places < first[:, None])
     weights: Tensor = with_sinks(logits.masked_fill_(hidden, -math.inf), heads.sinks)
     if not weights.isnan().any():
         return weights

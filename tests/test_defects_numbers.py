@@ -9,10 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from precise import precise_scores
+from transformers import AutoModelForCausalLM, FalconConfig, FalconForCausalLM
 
 import ropescope as rs
 from ropescope.measures.registry import compute, measures
 from ropescope.measures.view import LayerView
+from ropescope.studies.conformance.families import WINDOW, tiny
 
 ROPE = rs.Rope(head_dim=4)
 DRAWS = torch.Generator().manual_seed(0)
@@ -259,3 +261,58 @@ def test_bounded_scores_of_blocks_hold_their_certificate():
         scores, exact = rs.bounded_swap_scores(factors, tau, blocks), precise_scores(factors, tau, blocks)
         bound = float(scores.omitted) + float(scores.rounding)
         assert all(abs(float(ours) - right) <= bound for ours, right in zip(scores, exact, strict=False))
+
+
+# Chunked attention is no sliding window.
+
+
+def read_all(model, ids, queries=None):
+    reads = []
+    rs.Adapter(model).read(ids, reads.append, queries=queries)
+    return reads
+
+
+@pytest.mark.parametrize("tokens", [WINDOW - 1, 2 * WINDOW, 4 * WINDOW - 1])
+def test_llama_4_sees_its_own_chunk_at_every_query(tokens):
+    model = tiny("llama4_text")
+    model.set_attn_implementation("eager")
+    ids = torch.randint(4, 12, (1, tokens), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        own = [weights.double() for weights in model(input_ids=ids, output_attentions=True, use_cache=False).attentions]
+    rows = torch.arange(1, tokens)
+    for read, weights in zip(read_all(model, ids), own, strict=True):
+        torch.testing.assert_close(rs.attention_weights(read.heads, torch.arange(tokens)), weights, atol=1e-6, rtol=0)
+        for at in range(tokens):  # M at every query: what is visible, and the weights that follow
+            diagonal = rs.layer_factors(read.heads, at).diagonal()
+            torch.testing.assert_close(diagonal.softmax(-1), weights[:, :, at, : at + 1], atol=1e-6, rtol=0)
+        view = LayerView(read.heads, read.factors, None, ids)
+        names = ("previous_token", "induction", "sink")
+        found = compute(view, [measures()[name] for name in names])
+        same = (ids[0, rows, None] == ids[0, :-1]) & (torch.arange(tokens - 1) < rows[:, None] - 1)
+        followed = (weights[:, :, 1:, 1:] * same).sum(-1)[..., same.any(-1)].mean(-1)
+        expected = weights[:, :, rows, rows - 1].mean(-1), followed, weights[:, :, 1:, 0].mean(-1)
+        for name, right in zip(names, expected, strict=True):
+            torch.testing.assert_close(found[name].double(), right, atol=1e-6, rtol=0, equal_nan=True)
+    chunked = read_all(model, ids)[0].heads
+    assert (chunked.window, chunked.chunk) == (None, WINDOW if tokens > WINDOW else None)
+
+
+# Mixtures of experts in double precision.
+
+
+@pytest.mark.parametrize("family", ["mixtral", "gpt_oss", "deepseek_v3", "deepseek_v2", "llama4_text"])
+def test_experts_run_in_double_precision_for_users(family, tmp_path):
+    tiny(family).save_pretrained(tmp_path)
+    ids = torch.randint(4, 60, (1, 12), generator=torch.Generator().manual_seed(0))
+    loaded = rs.load_model(str(tmp_path), dtype="float64").model
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64, trust_remote_code=False).eval()
+    for model in (loaded, plain):
+        assert max(read.error for read in read_all(model, ids)) < 1e-5
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded(input_ids=ids).logits, tiny(family)(input_ids=ids).logits, atol=1e-5, rtol=0)
+
+
+def test_alibi_of_falcon_is_refused_in_one_sentence():
+    sizes = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    with pytest.raises(rs.RefusedError, match="adds a bias to its logits"):
+        rs.Adapter(FalconForCausalLM(FalconConfig(**sizes, alibi=True)).eval())

@@ -73,7 +73,7 @@ class LayerView:
     @cached_property
     def visible_blocks(self) -> list[tuple[int, int]]:
         """The blocks that the last query sees completely."""
-        first = 0 if self.heads.window is None else max(0, self.tokens - self.heads.window)
+        first = self.heads.first_seen()
         blocks = [(p, p + 1) for p in range(self.tokens - 1)] if self.blocks is None else self.blocks
         return [(start, stop) for start, stop in blocks if start >= first]
 

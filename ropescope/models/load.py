@@ -123,7 +123,16 @@ def _open(where: str, dtype: torch.dtype, options: dict[str, Any]) -> Any:
     model, found = loaded
     if missing := sorted(found["missing_keys"]):  # they would be filled with random numbers
         raise ValueError(f"{len(missing)} of its weights are not in the file, first {missing[0]}")
+    run_experts_in_double(model)
     return model
+
+
+def run_experts_in_double(model: nn.Module) -> None:
+    """Let mixtures of experts run in double precision, which the fast way of `transformers` to run them does not know."""
+    for part in model.modules():
+        able: Any = getattr(part, "_can_set_experts_implementation", None)
+        if able is not None and able() and any(weights.dtype == torch.float64 for weights in part.parameters()):
+            part.set_experts_implementation("eager")  # type: ignore[operator]
 
 
 def _tokenizer(where: str, options: dict[str, Any]) -> Any:

@@ -58,7 +58,7 @@ def subject(
     ids = torch.from_numpy(prompt.ids)[None].to(device)
 
     def on_layer(read: LayerRead) -> None:
-        if read.heads.window is None or read.heads.window > 2:  # else there is nothing to swap
+        if len(prompt) - read.heads.first_seen() > 2:  # else there is nothing to swap
             found.append((read.layer, _last_query(read.heads)))
 
     read_layers(model, ids, on_layer, queries=1)
@@ -147,8 +147,7 @@ def _examples(layers: Sequence[tuple[int, Heads]], blocks: Sequence[Sequence[int
 
 def _seen(heads: Heads, blocks: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Blocks that the last query sees whole, if there are two: else none can change places."""
-    first = 0 if heads.window is None else max(0, heads.keys.shape[-2] - heads.window)
-    seen = [(start, stop) for start, stop in blocks if start >= first]
+    seen = [(start, stop) for start, stop in blocks if start >= heads.first_seen()]
     return seen if len(seen) > 1 else []
 
 
@@ -156,7 +155,9 @@ def _last_query(heads: Heads) -> Heads:
     """What a layer hands over for its last query alone, wherever the model runs."""
     alibi, turns, sinks = (None if x is None else x.cpu() for x in (heads.alibi, heads.turns, heads.sinks))
     queries, keys = heads.queries[:, :, -1:].cpu(), heads.keys.cpu()
-    return replace(heads, queries=queries, keys=keys, alibi=alibi, turns=turns, sinks=sinks)
+    first = heads.first_seen()  # for one query, a chunk is a window
+    window = keys.shape[-2] - first if first else None
+    return replace(heads, queries=queries, keys=keys, alibi=alibi, turns=turns, sinks=sinks, window=window, chunk=None)
 
 
 def _in_planes(heads: Heads) -> Heads:

@@ -46,8 +46,7 @@ def head_means(
     """Means of measures of the heads, (layer, head), over the inputs on which a head has them; NaN if on none.
 
     model      one of our GPT-J, or the adapter of a `transformers` model
-    batches    token ids and the blocks that move in all of them; None if every token before the query moves alone. Entropy is
-               then normalised by all keys that the query sees, else by those whose weight is above 0.
+    batches    token ids and the blocks that move in all of them; None if every token before the query moves alone
     chosen     measures with the axes "layer" and "head"
     layers     numbers of the layers to measure; all if None
     on_logits  called with the logits of each batch at the last position

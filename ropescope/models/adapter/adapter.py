@@ -32,6 +32,7 @@ from ...inputs import whole, whole_tensor
 from ...logits import LogitFactors, layer_factors
 from ...rope import Rope
 from ..gptj import GPTJ
+from ..load import run_experts_in_double
 from .calls import AttentionCall, RefusedError
 from .check import check_layer, read_call
 from .hooks import observing, without_edits
@@ -103,6 +104,7 @@ class Adapter:
         self.ropes: list[Rope] = []
         self.heads: list[int] = []
         _check_type(model, self.family)
+        run_experts_in_double(model)
         with _evaluating(model), without_edits():
             self._check_layers()
 

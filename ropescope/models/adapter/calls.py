@@ -114,23 +114,36 @@ class AttentionCall:
             own=lambda at, _, dtype: self.own(at, rows, dtype),
         )
 
-    def visible(self, at: int) -> int:
-        """How many keys the query at position `at` sees, itself included. Refuses keys that are not one contiguous run."""
-        tokens = self.key.shape[-2]
+    def extent(self, first: int = 0) -> tuple[int | None, int | None]:
+        """Window and chunk of the layer (None without), as its queries from `first` on see them.
+
+        Refuses later keys, and earlier ones that are not one contiguous run up to the query.
+        """
         if self.mask is None:
             if not getattr(self.module, "is_causal", self.options.get("is_causal", True)):
                 raise RefusedError("it attends to later tokens too: only causal models can be read")
-            return at + 1
-        row = self.mask[..., at, :tokens]
-        if self.mask.dtype == torch.bool:
-            seen = row
-        else:
-            seen = row == 0
-            if not (seen | (row < -1e4)).all():
-                raise RefusedError("it adds a bias to its logits that is not understood")
-        flat = seen.reshape(-1, tokens)
-        count = int(flat[0].sum())
-        expected = torch.arange(tokens, device=row.device)
-        if not (flat == ((expected <= at) & (expected > at - count))).all():
+            return None, None
+        tokens = self.key.shape[-2]
+        seen = self._seen(self.mask[..., :tokens]).reshape(-1, *self.mask.shape[-2:-1], tokens)
+        counts = seen[0].sum(-1)
+        places = torch.arange(tokens, device=seen.device)
+        rows, starts = places[first:, None], (places + 1 - counts)[first:, None]
+        if not (seen[:, first:] == ((places <= rows) & (places >= starts))).all():
             raise RefusedError("a query sees some earlier keys and not others (sparse attention), so there is no one M of it")
-        return count
+        every = places + 1 - counts  # the first key of each query, whichever are asked for
+        if not (every > 0).any():
+            return None, None
+        window, chunk = int(counts.max()), int(every[every > 0].min())
+        if (every == (places + 1 - window).clamp(min=0)).all():
+            return window, None
+        if (every == places // chunk * chunk).all():
+            return None, chunk
+        raise RefusedError("its queries see neither a window nor a chunk of earlier keys")
+
+    def _seen(self, mask: Tensor) -> Tensor:
+        """True for keys that are seen."""
+        if mask.dtype == torch.bool:
+            return mask
+        if not ((mask == 0) | (mask < -1e4)).all():
+            raise RefusedError("it adds a bias to its logits that is not understood")
+        return mask == 0

@@ -43,8 +43,7 @@ def check_layer(call: AttentionCall) -> CheckedLayer:
         raise RefusedError(f"it has {tokens} keys for {call.query.shape[-2]} tokens: keys are not those of single tokens")
     if call.query.shape[1] % call.key.shape[1]:
         raise RefusedError("its query heads do not share key heads evenly")
-    for at in (0, tokens - 1):  # refuses a query that sees later tokens
-        call.visible(at)
+    call.extent()  # refuses queries that see later tokens
     exact = _in_single(call) if call.half else call
     limit = TOLERANCE[exact.query.dtype]
     constant = _rerun(exact, lambda x: x[:, -1:].expand_as(x))
@@ -125,10 +124,9 @@ class ReadCall(NamedTuple):
 def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> ReadCall:
     """What a call of attention gives at the query `at`. Refuses half precision if attention is another in single precision."""
     queries, keys, rope, turns = layout.contents(call, first)
-    seen = call.visible(at)
+    window, chunk = call.extent(first)
     sinks = None if call.sinks is None else call.sinks.to(queries.dtype)
-    window = None if seen == at + 1 else seen
-    heads = Heads(queries, keys, rope, call.scale, soft_cap=call.soft_cap, window=window, turns=turns, sinks=sinks)
+    heads = Heads(queries, keys, rope, call.scale, call.soft_cap, window, turns=turns, sinks=sinks, chunk=chunk)
     factors = layer_factors(heads, at)
     ours = with_sinks(factors.diagonal(), sinks)
     by_weights, error = _difference(ours, call, at, None)

@@ -91,6 +91,7 @@ def _kinds(read: LayerRead) -> list[str]:
     heads = read.heads
     found = {
         "window": heads.window is not None,
+        "chunks": heads.chunk is not None,
         "soft-cap": heads.soft_cap is not None,
         "sinks": heads.sinks is not None,
         "factor on rotation": heads.turns is not None and bool((heads.turns.abs() - 1).abs().max() > 1e-3),

@@ -45,12 +45,14 @@ def head_details(model: Adapter | GPTJ, prompt: Prompt, heads: dict[str, tuple[i
     """
     rows: dict[str, list[dict[str, Any]]] = {"traces": [], "path": [], "geometry": []}
     wanted = {layer for layer, _ in heads.values()}
-    blocks = prompt.blocks
 
     def on_layer(read: LayerRead) -> None:
         if read.layer not in wanted:
             return
         factors = read.factors
+        blocks = [block for block in prompt.blocks if block[0] >= read.heads.first_seen()]
+        if len(blocks) < 2:
+            return
         for kind, (layer, head) in heads.items():
             if layer == read.layer:
                 one = factors.item(0, head)
