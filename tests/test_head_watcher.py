@@ -366,7 +366,7 @@ def test_a_folder_moved_elsewhere_goes_on(tmp_path):
     shutil.move(tmp_path / "a", tmp_path / "b")
     watcher = HeadWatcher(model, PROMPTS, tmp_path / "b", every=1)
     watcher.step(2)
-    assert HistoryFolder(tmp_path / "b", watcher.config).history.steps == [1, 2]
+    assert HistoryFolder(tmp_path / "b", watcher.config, "ropescope.training.head_watcher").history.steps == [1, 2]
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ FAILED = {name: np.full((2, 2), np.nan, dtype=np.float32) for name in MEASURES}
 @pytest.fixture
 def folder(tmp_path):
     """Layers 1 and 3: of the first, one head turns to places at 20 and one to things at 30; a look at 10 failed."""
-    kept = HistoryFolder(tmp_path / "watched", CONFIG, layers=[1, 3])
+    kept = HistoryFolder(tmp_path / "watched", CONFIG, "ropescope.training.head_watcher", layers=[1, 3])
     kept.add(0, look(MIXED, MIXED, MIXED, MIXED, loss=3.0))
     kept.add(10, FAILED)
     kept.add(20, look(PLACE, MIXED, MIXED, MIXED, loss=2.0))
@@ -71,7 +71,7 @@ def test_heads_are_named_by_layer_and_number(folder):
 
 
 def test_twelve_heads_of_few_layers_are_not_taken_for_twelve_layers(tmp_path):
-    kept = HistoryFolder(tmp_path, CONFIG | {"task": "letter"})
+    kept = HistoryFolder(tmp_path, CONFIG | {"task": "letter"}, "ropescope.training.head_watcher")
     wide = {name: np.full((3, 4), 0.5, dtype=np.float32) for name in MEASURES}
     kept.add(0, wide | {"accuracy": np.zeros(4, dtype=np.float32)})
     kept.add(1, wide | {"accuracy": np.ones(4, dtype=np.float32)})
@@ -118,7 +118,7 @@ def test_a_page_opens_it_at_any_moment(folder, tmp_path):
     page = write_page([folder], tmp_path / "page.html").read_text()
     assert "tiny, measured 3 times up to step 30, not ended yet: 1 pure positional, 1 pure symbolic of 3 heads" in page
     assert "measuring failed at 1 step" in page
-    kept = HistoryFolder(folder, CONFIG)
+    kept = HistoryFolder(folder, CONFIG, "ropescope.training.head_watcher")
     assert kept.history.layers == [1, 3]
     kept.finish({"looks": 3})
     assert find_runs([folder])[0].results == {"looks": 3}
@@ -129,7 +129,7 @@ def test_a_page_opens_it_at_any_moment(folder, tmp_path):
 
 @pytest.mark.parametrize("rows", [[look(MIXED, THING, PLACE, MIXED)], [FAILED]])
 def test_a_page_of_a_single_look(rows, tmp_path):
-    kept = HistoryFolder(tmp_path / "run", CONFIG)
+    kept = HistoryFolder(tmp_path / "run", CONFIG, "ropescope.training.head_watcher")
     for step, row in enumerate(rows):
         kept.add(step, row)
     page = write_page([kept.folder], tmp_path / "page.html").read_text()
@@ -137,7 +137,7 @@ def test_a_page_of_a_single_look(rows, tmp_path):
 
 
 def test_rows_of_a_way_not_taken_are_dropped(folder):
-    kept = HistoryFolder(folder, CONFIG)
+    kept = HistoryFolder(folder, CONFIG, "ropescope.training.head_watcher")
     kept.drop_after(20)
     assert read_trajectory(folder).steps.tolist() == [0, 10, 20]
     kept.add(15, look(MIXED, MIXED, MIXED, THING))
@@ -148,10 +148,10 @@ def test_rows_of_a_way_not_taken_are_dropped(folder):
 
 def test_a_folder_of_another_model_is_refused(folder):
     with pytest.raises(ValueError, match="holds the history of another model"):
-        HistoryFolder(folder, CONFIG | {"model": {"name": "other"}})
+        HistoryFolder(folder, CONFIG | {"model": {"name": "other"}}, "ropescope.training.head_watcher")
     (folder / "history.safetensors").write_bytes(b"cut")
     with pytest.raises(ValueError, match="is damaged"):
-        HistoryFolder(folder, CONFIG)
+        HistoryFolder(folder, CONFIG, "ropescope.training.head_watcher")
 
 
 def test_what_some_rows_lack_is_nan_in_them():

@@ -17,13 +17,11 @@ from pathlib import Path
 
 from ..console import first_line
 from ..runs import read_header
+from .identity import ASIDE
 from .load import quiet_loading
 
 NEEDED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """Files that are downloaded: settings, tokenizer and weights, never pickles or code."""
-
-ASIDE = ("transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype")
-"""Entries of `config.json` that do not change what a model computes in a given precision."""
 
 PIECE = 1 << 22
 """Bytes hashed at once."""

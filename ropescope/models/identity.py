@@ -6,7 +6,11 @@ inputs of the same text. So every file of a model that is read counts, by its co
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from ..runs import sha256
 
@@ -19,6 +23,17 @@ NOT_READ = ("source.json", "trainer_state.json")
 """Notes on where a model comes from: they do not change it."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weights in these formats can run code when they are loaded, so they never are."""
+
+ASIDE = ("transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype")
+"""Entries of `config.json` that do not change what a model computes in a given precision."""
+
+
+def settings_of(model: Any) -> str | None:
+    """The hash of the settings of a model in memory that change what it computes; None if it has none."""
+    config = getattr(model, "config", None)
+    entries = asdict(config) if is_dataclass(config) and not isinstance(config, type) else getattr(config, "to_dict", dict)()
+    relevant = {str(key): value for key, value in entries.items() if key not in ASIDE}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True, default=str).encode()).hexdigest() if relevant else None
 
 
 def model_files(path: Path) -> tuple[dict[str, str], dict[str, str]]:

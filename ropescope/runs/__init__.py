@@ -6,6 +6,7 @@ from .files import sha256, write_whole
 from .folder import Run, claim, find_runs, new_summary, plain, read_profile, read_run, write_summary
 from .headers import read_header
 from .history import History, HistoryFolder, Row, Trajectory, make_trajectory, read_trajectory
+from .key import keyed, made_with, refuse_different, refuse_other
 from .lock import locked, new_folder
 from .sealed import SEAL, cached_arrays, packed_arrays, read_arrays, read_json, read_sealed, sealed
 from .units import ENGINES, HERE, Engine, cached_units, in_order, spread
@@ -25,7 +26,9 @@ __all__ = [
     "claim",
     "find_runs",
     "in_order",
+    "keyed",
     "locked",
+    "made_with",
     "make_trajectory",
     "new_folder",
     "new_summary",
@@ -38,6 +41,8 @@ __all__ = [
     "read_run",
     "read_sealed",
     "read_trajectory",
+    "refuse_different",
+    "refuse_other",
     "sealed",
     "sha256",
     "spread",

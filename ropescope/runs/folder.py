@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .files import sha256, write_whole
+from .key import keyed, refuse_other
 from .sealed import read_json, read_sealed, sealed
 
 if TYPE_CHECKING:
@@ -27,19 +28,20 @@ PACKAGES = ("ropescope", "torch", "numpy", "safetensors", "scipy", "altair", "xa
 """Every summary records the versions of those that are installed."""
 
 
-def claim(folder: Path, config: Mapping[str, Any], holds: str, other: str) -> None:
+def claim(folder: Path, config: Mapping[str, Any], made_by: str | None, holds: str, other: str) -> None:
     """Reserve a folder for results of these settings by writing its `config.json`, or resume in it.
+
+    made_by  name of the module that computes what is stored; None if no code of ours determines it
 
     Raises a ValueError if the folder is in use for something else: `holds` names what such a folder holds, `other` what it
     holds if its settings differ.
     """
-    own, text = folder / "config.json", json.dumps(config, indent=2) + "\n"
+    own, key = folder / "config.json", keyed(config, made_by)
     if own.exists():
-        if own.read_bytes() != text.encode():
-            raise ValueError(f"{folder} holds {other}: choose another folder")
+        refuse_other(own, key, other)
     elif any(not entry.name.startswith(".") for entry in folder.glob("*")):
         raise ValueError(f"{folder} holds other files but no {holds}: choose another folder")
-    write_whole(own, text)
+    write_whole(own, json.dumps(key, indent=2) + "\n")
 
 
 def plain(values: NDArray[Any]) -> Any:

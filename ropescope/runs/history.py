@@ -22,6 +22,8 @@ from .sealed import packed_arrays, read_arrays
 Row = dict[str, NDArray[Any]]
 """The measures of a model at one step, each (layer, head), and what else is known, as `loss` () or `accuracy` (hop class)."""
 
+OTHER = "the history of another model, other inputs or other settings"
+
 
 class History:
     """Rows of measures, step by step. `layers` are the numbers of the measured layers, if not all were measured."""
@@ -74,11 +76,13 @@ class History:
 class HistoryFolder:
     """A run folder that grows row by row and can be read at any time; `config` names the command that writes it.
 
+    `made_by` is the name of the module that measures the rows.
+
     The file of the history is replaced whole with every row. `summary.json` is written at the end and removed when rows are
     added again, so a folder without one belongs to a run that has not ended. Until then the folder is locked.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], layers: Sequence[int] | None = None) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any], made_by: str, layers: Sequence[int] | None = None) -> None:
         self.folder, self.config = folder, dict(config)
         self._file = folder / "history.safetensors"
         self._lock = ExitStack()
@@ -88,7 +92,7 @@ class HistoryFolder:
             other.release()
         self._acquire()
         try:
-            claim(folder, self.config, "history of a model", "the history of another model, other inputs or other settings")
+            claim(folder, self.config, made_by, "history of a model", OTHER)
             self.history = self._so_far(layers)
         except ValueError:
             self.release()

@@ -119,11 +119,14 @@ class Work:
     quiet: bool = False
     patience: float = 0.0
 
-    def resumed(self, config: Mapping[str, Any], holds: str, other: str) -> None:
-        """Check that the folder is empty or holds results of the same `config`; otherwise raise a ValueError."""
+    def resumed(self, config: Mapping[str, Any], made_by: str | None, holds: str, other: str) -> None:
+        """Check that the folder is empty or holds results of the same `config` and code; otherwise raise a ValueError.
+
+        Arguments are those of `runs.claim`: `made_by` is the `__name__` of the module that computes what is stored.
+        """
         from ..runs import claim  # noqa: PLC0415
 
-        claim(self.folder, config, holds, other)
+        claim(self.folder, config, made_by, holds, other)
 
     def units(
         self, names: Sequence[str], compute: Callable[[Any, Unit], Any], shared: Any, units: Sequence[Unit], label: str

@@ -17,10 +17,10 @@ def chosen_tasks(task: str, model: Path | None) -> list[str]:
     return list(task_names()) if task == "all" else [task]
 
 
-def task_model(name: str, task: MultihopTask, model: Path | None) -> tuple[GPTJ, str]:
-    """The model of a task, bundled or in a folder, and the hash of its weights."""
+def task_model(name: str, task: MultihopTask, model: Path | None) -> tuple[GPTJ, str, str]:
+    """The model of a task, bundled or in a folder, and the hashes of its weights and of its settings."""
     network, source = model_of(name, task.vocab_size, model)
-    return network, sha256(source / "model.safetensors")
+    return network, sha256(source / "model.safetensors"), sha256(source / "config.json")
 
 
 def run_seed(seed: int | None, task: str, model: Path | None) -> int:

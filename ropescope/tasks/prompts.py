@@ -319,13 +319,17 @@ def choose_prompts(
         found = text_prompts(tokenizer, parts, blocks)
         return found, _of_file(kind, found, blocks)
     about = {"kind": kind, "count": len(prompts), **about, "chat": bool(prompts[0].about["chat"]), "seed": seed}
-    return prompts, about
+    return prompts, about | {"sha256": prompts_hash(prompts)}
 
 
 def _of_file(name: str, prompts: Sequence[Prompt], blocks: str) -> dict[str, Any]:
     """Description of prompts from a file, with a hash because files change."""
-    read = json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()
-    return {"kind": Path(name).name, "count": len(prompts), "blocks": blocks, "sha256": hashlib.sha256(read).hexdigest()}
+    return {"kind": Path(name).name, "count": len(prompts), "blocks": blocks, "sha256": prompts_hash(prompts)}
+
+
+def prompts_hash(prompts: Sequence[Prompt]) -> str:
+    """The hash of all token ids and blocks, which change with wording, tokenizer and chat template."""
+    return hashlib.sha256(json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()).hexdigest()
 
 
 def _json(path: Path) -> Any:

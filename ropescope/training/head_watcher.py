@@ -25,6 +25,7 @@ from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..measures.scores import check_taus
 from ..models.adapter import Adapter
 from ..models.gptj import GPTJ
+from ..models.identity import settings_of
 from ..runs import HistoryFolder, Row
 from ..tasks.prompts import Prompt, as_prompt
 from .measuring import head_means, layers_of, watched
@@ -114,7 +115,8 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
         self._heads, self._measures = max(sizes.values()), watched()
         self._logged = _logged(heads, self.layers, sizes)
         self.config = self._config(name, about, len(sizes))
-        self._folder = HistoryFolder(Path(out), self.config, None if self.layers == list(range(len(sizes))) else self.layers)
+        measured = None if self.layers == list(range(len(sizes))) else self.layers
+        self._folder = HistoryFolder(Path(out), self.config, __name__, measured)
 
     def _config(self, name: str | None, about: Mapping[str, Any] | None, layers: int) -> dict[str, Any]:
         """The settings that looks in one folder share."""
@@ -125,6 +127,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
             "model": {
                 "name": name or type(self.model).__name__,
                 "shapes": hashlib.sha256(repr(shapes).encode()).hexdigest(),
+                "settings": settings_of(self.model),
                 "layers": layers,
                 "heads": self._heads,
             },

@@ -52,7 +52,7 @@ class Best:
 
 def check_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
     """Raise ValueError, before anything is done, if this run can neither be started nor resumed in the folder."""
-    _refuse_other_runs(folder, json.dumps(recipe.settings(), indent=2) + "\n", resume)
+    _refuse_other_runs(folder, runs.keyed(recipe.settings(), __name__), resume)
 
 
 def train(
@@ -70,7 +70,7 @@ def train(
     on_step    called with the step, its loss and, where the heads were measured, the row
     patience   seconds to wait for another process that holds the folder
     """
-    config = json.dumps(recipe.settings(), indent=2) + "\n"
+    config = runs.keyed(recipe.settings(), __name__)
     _refuse_other_runs(folder, config, resume)
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
@@ -80,7 +80,7 @@ def train(
     # Only now, as the recipe may still ask for more sequences than the task has: then nothing is left behind.
     with runs.locked(folder, patience):
         _refuse_other_runs(folder, config, resume)  # again, as another may have come first
-        runs.write_whole(folder / "config.json", config)
+        runs.write_whole(folder / "config.json", json.dumps(config, indent=2) + "\n")
         return _train(recipe, folder, data, model, optimiser, snapshots, on_step)
 
 
@@ -182,13 +182,12 @@ def _better(best: Best | None, step: int, model: GPTJ, validation: Samples) -> B
     return Best(step, right, {name: value.clone() for name, value in model.state_dict().items()})
 
 
-def _refuse_other_runs(folder: Path, config: str, resume: bool) -> None:
+def _refuse_other_runs(folder: Path, config: dict[str, Any], resume: bool) -> None:
     file = folder / "config.json"
     if file.exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run: pass resume to continue it, or choose another folder")
-        if file.read_bytes() != config.encode():
-            raise ValueError(f"{folder} holds a run of another recipe: see its config.json, or choose another folder")
+        runs.refuse_other(file, config, "a run of another recipe")
 
 
 def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:

@@ -107,7 +107,7 @@ def _scores(
 
 def trained_units(settings: Settings, work: Work) -> Iterator[tuple[Unit, Arrays]]:
     """Every unit and its arrays, read from the run folder where they are stored already."""
-    work.resumed(config_of(settings), "run of canonical", "a run with other settings")
+    work.resumed(config_of(settings), __name__, "run of canonical", "a run with other settings")
     asked = units(settings)
     names = [f"units/{SWEEPS.index(unit.sweep)}-{unit.seed}" for unit in asked]
     yield from zip(asked, work.units(names, run_unit, settings, asked, "sweeps"), strict=True)

@@ -37,7 +37,8 @@ def run(settings: Settings, work: Work) -> Outcome:
     send = settings.yes or settings.is_local
     if send or (work.folder / "config.json").exists():
         shared = _shared(asked.about, grid)
-        work.resumed(shared, "config.json of such a run", "answers of another model or other settings")
+        made_by = __name__ if settings.is_local else None  # answers of a server depend on what is sent, which is in the key
+        work.resumed(shared, made_by, "config.json of such a run", "answers of another model or other settings")
     answers = answers_in(work.folder / LOGS, questions, work.tell)
     left = [question for question in questions if question.key not in answers]
     work.tell(estimate_line(len(questions), left, grid.max_tokens, settings.price_in, settings.price_out))

@@ -34,7 +34,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     config = about | {"asked": asked, "heads": settings.heads, "head_share": share}
     config |= {"draws": settings.draws, "seed": settings.seed}
     plan, most = _plan(subject.model, settings, asked, share)
-    work.resumed(config, "study", "a study of another model or other settings")
+    work.resumed(config, __name__, "study", "a study of another model or other settings")
     rows = list(work.progress(_rows(subject, plan, work), most, "changes"))
     if len(rows) == 1:
         raise ValueError(f"the model has no {settings.heads} head: there is nothing to ablate")

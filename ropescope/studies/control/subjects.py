@@ -21,7 +21,7 @@ from ...models.gptj import GPTJ
 from ...models.load import load_model
 from ...tasks import Samples, split
 from ...tasks.passage import PASSAGE
-from ...tasks.prompts import Prompt, binding_prompts, check_fits, text_ids
+from ...tasks.prompts import Prompt, binding_prompts, check_fits, prompts_hash, text_ids
 from ...training.probe import last_logits, probe_of, probe_row
 from ...training.recipe import recipe
 from ..head_scores import Scoring, measure
@@ -129,9 +129,10 @@ def text_pieces(ids: NDArray[np.int64], front: int = 0, piece: int = PIECE) -> l
 def task_subject(task: str, inputs: int) -> tuple[TaskSubject, dict[str, Any]]:
     """The bundled model of a task with so many test sequences, and what identifies both."""
     paper = recipe(task)
-    network, weights = task_model(task, paper.make_task(), None)
+    network, weights, settings = task_model(task, paper.make_task(), None)
     samples = probe_of(split(paper.make_task(), paper.samples, bundled_seed(task))["test"], inputs)
-    return TaskSubject(network, samples), {"model": f"bundled {task} model", "weights": weights, "inputs": len(samples)}
+    about = {"model": f"bundled {task} model", "weights": weights, "settings": settings, "inputs": len(samples)}
+    return TaskSubject(network, samples), about
 
 
 def text_subject(settings: Settings) -> tuple[TextSubject, dict[str, Any]]:
@@ -145,6 +146,7 @@ def text_subject(settings: Settings) -> tuple[TextSubject, dict[str, Any]]:
     for some in prompts.values():
         check_fits(some, loaded.context, loaded.vocabulary)
     about = {"model": loaded.about["source"], "about": loaded.about, "pairs": list(settings.pairs), "prompts": settings.count}
+    about["prompts_sha256"] = {name: prompts_hash(some) for name, some in prompts.items()}
     about |= {"text": hashlib.sha256(words.encode()).hexdigest(), "tokens": sum(map(len, pieces))}
     return TextSubject(Adapter(loaded.model), prompts, pieces), about
 

@@ -81,7 +81,7 @@ def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, eng
     checkpoints = find_checkpoints(source, revisions)
     with at_hand(checkpoints[0]) as first:
         prompts, config = _made_of(source, asked, first)
-    history = HistoryFolder(folder, config)
+    history = HistoryFolder(folder, config, __name__)
     history.drop_after(-1)
     units: dict[Path, Unit] = {}  # by the file for their scores: the same weights have one
     files = []

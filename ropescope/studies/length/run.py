@@ -33,7 +33,6 @@ length.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -49,7 +48,7 @@ from torch import Tensor
 from ...models.gptj import GPTJ, require_vocabulary, sharpened
 from ...models.gptj_steps import Front, read_front
 from ...models.gptj_steps import run as run_model
-from ...runs import plain, read_sealed, sealed, write_whole
+from ...runs import keyed, plain, read_sealed, refuse_different, sealed, write_whole
 from ...tasks import LetterTask, MultihopTask, Samples
 from ...training.recipe import recipe
 from ..study import Outcome, Work
@@ -72,12 +71,13 @@ def run(settings: Settings, work: Work) -> Outcome:
     for task in tasks.values():
         check(settings, task)
     found = {name: task_model(name, task, settings.model) for name, task in tasks.items()}
-    models = {name: (model, tasks[name]) for name, (model, _) in found.items()}
+    models = {name: (model, tasks[name]) for name, (model, _, _) in found.items()}
     asked = asdict(settings)
     del asked["task"], asked["model"]
-    weights = {name: digest for name, (_, digest) in found.items()}
+    weights = {name: digest for name, (_, digest, _) in found.items()}
     shown = dict.fromkeys(names, model_name(settings.model))
     config = {"task": settings.task, "models": shown, "weights": weights, **asked}
+    config["settings"] = {name: digest for name, (_, _, digest) in found.items()}
     total = len(names) * len(settings.lengths) * settings.seeds * len(KINDS)
     rows = list(work.progress(generalise(models, settings, config, work.folder), total, "fronts"))
     results = {
@@ -118,7 +118,7 @@ def generalise(
             if found is None:
                 found = at | measure(model, task, settings, length, seed, kind)
                 rows.append(found)
-                write_whole(folder / "rows.json", sealed({"config": dict(config), "rows": rows}))
+                write_whole(folder / "rows.json", sealed({"config": keyed(config, __name__), "rows": rows}))
             yield found
 
 
@@ -131,8 +131,7 @@ def stored_rows(folder: Path, config: Mapping[str, Any]) -> list[Row]:
         return []
     then = "remove it to measure everything again, or choose another folder"
     stored = read_sealed(path, then)
-    if stored.get("config") != json.loads(json.dumps(dict(config))):
-        raise ValueError(f"{folder} holds rows of other settings or weights: choose another folder")
+    refuse_different(folder, stored.get("config"), keyed(config, __name__), "rows of other settings or weights")
     rows: list[Row] = stored.get("rows", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path} is damaged (it holds no rows): {then}")

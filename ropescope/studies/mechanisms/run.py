@@ -26,7 +26,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     """What the heads of each task's model do; points and an example of them are stored apart, in head_details.json."""
     recipes = {name: recipe(name) for name in chosen_tasks(settings.task, settings.model)}
     models = {name: task_model(name, its.make_task(), settings.model) for name, its in recipes.items()}
-    for name, (model, _) in models.items():
+    for name, (model, _, _) in models.items():
         if model.config.heads != 1:
             raise ValueError(
                 f"mechanisms needs a model with one head in each layer: this one of the {name} task has {model.config.heads}"
@@ -36,7 +36,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     details: dict[str, Any] = {}
     subjects: list[dict[str, Any]] = []
     for name, its in recipes.items():
-        model, weights = models[name]
+        model, weights, _ = models[name]
         seed = run_seed(settings.seed, name, settings.model)
         config[name] = {"model": model_name(settings.model), "weights": weights, "seed": seed}
         samples = _test_samples(its, seed, settings.inputs)

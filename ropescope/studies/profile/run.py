@@ -140,7 +140,7 @@ def profile(
     subject, found = _given(adapter, asked, called), []
 
     def compute(work: Work) -> Outcome:
-        claim(work.folder, subject.config(scoring), *HOLDS)
+        claim(work.folder, subject.config(scoring), __name__, *HOLDS)
         # Nothing is resumed: a model in memory may have been changed in ways that its weights do not show.
         found.append(_dataset(subject, [measure(adapter, prompt, scoring) for prompt in asked], seed))
         return _outcome(subject, found[0], scoring)
@@ -200,7 +200,7 @@ def cached_rows(
 
     An engine of other processes takes the model's `Source`, as each of them opens its own.
     """
-    claim(folder, config, *HOLDS)
+    claim(folder, config, __name__, *HOLDS)
     paths = [folder / "inputs" / f"{number:05d}.safetensors" for number in range(len(prompts))]
     return cached_units(paths, measure_unit, (model, scoring), prompts, engine)
 

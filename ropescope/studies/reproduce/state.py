@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...runs import read_sealed, sha256, write_whole
+from ...models.identity import model_files
+from ...runs import made_with, read_sealed, sha256, write_whole
+from .. import study_named
 from .steps import CHAT, MODEL, OTHERS, Of, Step
 
 
@@ -50,8 +52,8 @@ def models_at_hand(preset: str, model: str | None = None, chat: str | None = Non
 
 
 def _model(path: Path) -> Model:
-    files = [path] if path.is_file() else [path / "config.json", *sorted(path.glob("*.safetensors"))]
-    return Model(str(path), {file.name: sha256(file) for file in files if file.exists()})
+    weights, files = model_files(path)
+    return Model(str(path), weights | files)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,11 @@ class Plan:
             made_from[name] = (
                 self.models[name].made_of if name in self.models else sha256(summary) if summary.exists() else None
             )
-        return {"asked": step.asked(), "made_from": made_from}
+        return {"asked": step.asked(), "made_with": self.made_with(step), "made_from": made_from}
+
+    def made_with(self, step: Step) -> dict[str, Any]:
+        """The code and libraries that a step runs with."""
+        return made_with(str(study_named(step.study).settings.__module__))
 
     def noted(self, step: Step) -> dict[str, Any] | None:
         """What is noted of a step; None if nothing is."""
@@ -158,6 +164,8 @@ def state_of(plan: Plan, step: Step) -> Progress:
     noted, asked = plan.noted(step) or {}, plan.asked(step)
     if noted and noted.get("asked") != json.loads(json.dumps(asked["asked"])):
         raise ValueError(f"{plan.folder / step.name} was made with other settings: choose another folder for out")
+    if noted and noted.get("made_with") != asked["made_with"]:  # not made anew: hours of work would be removed
+        raise ValueError(f"{plan.folder / step.name} was made with other code or libraries: choose another folder for out")
     if noted and whole(plan.folder / step.name) and (lost or noted.get("made_from") == asked["made_from"]):
         return Progress(step, DONE, _seconds(noted))
     if lost:
