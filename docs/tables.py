@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
-from ropescope.studies.claims import Claim, judge  # noqa: E402
+from ropescope.studies.claims import Claim, judge, small_p, span  # noqa: E402
 from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
 
 
@@ -127,15 +127,13 @@ def profile_rows() -> list[str]:
         found = results(name)
         r, depth = found["correlation"]["pearson"], found["depth"]
         halves = " | ".join(
-            f"{half['first']:.2f}, {half['second']:.2f} ({half['p_value']:.0e}, {half['p_layers']:.0e})"
+            f"{half['first']:.2f}, {half['second']:.2f} ({half['prompts_with_trend']})"
             for half in (depth["positional"], depth["symbolic"])
         )
+        noise = span(found["noise"]["r"]) if found["noise"] else "not run"
         size = f"{len(found['layer'])} x {len(found['head'])}"
         right = f"{found['right']} of {found['inputs']}"
-        rows.append(
-            f"| {title} | {size} | {right} | {r['r']:.2f} ({r['low']:.2f} to {r['high']:.2f}, {r['p_value']:.0e}) | {halves} | "
-            f"{found['worst_check_error']:.0e} |"
-        )
+        rows.append(f"| {title} | {size} | {right} | {r['r']:.2f} | {noise} | {halves} | {found['worst_check_error']:.0e} |")
     return rows
 
 
@@ -149,9 +147,8 @@ def band_rows() -> list[str]:
         )
         trend, largest = frequency["trend_of_heads"], frequency["largest"]["norm"]
         places = " and ".join(f"{largest['median'][kind]:g}" for kind in ("positional", "symbolic"))
-        rows.append(
-            f"| {title} | {bands} | {trend['share_rising']:.0%} ({trend['median']:.2f}) | {places} ({largest['p_value']:.0e}) |"
-        )
+        within = small_p(largest["with_lead"]["within_layers"]["p_value"])
+        rows.append(f"| {title} | {bands} | {trend['share_rising']:.0%} ({trend['median']:.2f}) | {places} ({within}) |")
     return rows
 
 

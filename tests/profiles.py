@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from ropescope.measures.view import DRAWS
 from ropescope.runs import Run, read_run, write_summary
 from ropescope.studies.head_scores import packed
 from ropescope.studies.profile.statistics import statistics
@@ -55,7 +56,10 @@ def make_profile(trend=True, inputs=20, layers=30, heads=9, planes=32, seed=0):
         share[..., 2] = 0.05
     variance = draws.gamma(2.0, 1.0, shape)
     previous = 0.8 * np.clip(-lead, 0, 1) ** 2 if trend else draws.beta(0.5, 6, (layers, heads))
+    noise_of_draws = np.random.default_rng(seed + 1).normal(0, 0.1, (2, 1, DRAWS, layers, heads)).repeat(inputs, 1)
     arrays = {
+        "positional_redrawn": (("input", "draw", "layer", "head"), 0.6 + noise_of_draws[0]),
+        "symbolic_redrawn": (("input", "draw", "layer", "head"), 0.6 - 0.5 * noise_of_draws[0] + 0.5 * noise_of_draws[1]),
         "positional": (of_heads, positional),
         "symbolic": (of_heads, symbolic),
         "symbol_share": (of_heads, share[..., 0]),
@@ -96,6 +100,7 @@ def make_profile(trend=True, inputs=20, layers=30, heads=9, planes=32, seed=0):
             "head": np.arange(heads),
             "plane": plane,
             "tau": list(TAUS),
+            "draw": np.arange(DRAWS),
         },
         attrs={"model": "made-by-hand", "precision": "float32", "prompts": f"{inputs} made up", "seed": seed},
     )

@@ -114,9 +114,9 @@ CASES = {
     "gamma too large": (lambda: rs.purity(1.0, 0.0, gamma=0.5), "gamma must be"),
     "scores of different shapes": (lambda: rs.purity([1.0, 0.5], [0.0]), "positional and symbolic must have the same shape"),
     "steps that do not rise": (lambda: rs.purity_steps(np.ones((2, 3)), np.ones((2, 3)), [5, 5]), "steps must increase"),
-    "one input": (lambda: rs.mean_interval([[1.0, 2.0]]), "values must hold at least two inputs"),
-    "NaN among values": (lambda: rs.mean_interval([1.0, math.nan]), "values holds NaN"),
-    "impossible level": (lambda: rs.mean_interval([1.0, 2.0], level=95), "level must lie between 0 and 1"),
+    "one input": (lambda: rs.mean_interval([[1.0, 2.0]]), "values must hold at least 8 inputs"),
+    "NaN among values": (lambda: rs.mean_interval([1.0] * 7 + [math.nan]), "values holds NaN"),
+    "impossible level": (lambda: rs.mean_interval(range(8), level=95), "level must lie between 0 and 1"),
     "width that heads cannot share": (lambda: rs.GPTJConfig(vocab_size=5, width=10, heads=3), "width 10 must be a multiple"),
 }
 

@@ -22,7 +22,7 @@ def view(batch=slice(None), window=None, sinks=None, blocks=BLOCKS):
 
 def test_every_measure_has_the_axes_it_says_and_inputs_do_not_mix():
     both, sizes = view(), view().sizes
-    assert sizes == {"input": 2, "head": 4, "plane": 5, "tau": 5}
+    assert sizes == {"input": 2, "head": 4, "plane": 5, "tau": 5, "draw": 20}
     found = registry.compute(both, registry.measures().values())
     apart = [registry.compute(view(slice(n, n + 1)), registry.measures().values()) for n in range(2)]
     for name, measure in registry.measures().items():

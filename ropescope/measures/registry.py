@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .view import LayerView
 
-MODULES = ("block_scores", "attention", "sensitivity", "plane_scores")
+MODULES = ("block_scores", "attention", "sensitivity", "redrawn", "plane_scores")
 """Modules of this folder that register measures. Datasets list measures in this order."""
 
 Compute: TypeAlias = Callable[[LayerView], Tensor]
@@ -35,7 +35,7 @@ class Measure:
 
     name        of the variable in a dataset
     label       one line that says what it is, for figures and tables
-    axes        axes behind "input", out of "tau", "layer", "head" and "plane"
+    axes        axes behind "input", out of "tau", "draw", "layer", "head" and "plane"
     compute     function of a `LayerView`; its result has the axes "input" and `axes` without "layer", in this order
     group       measures that are computed or left out together
     module      name of the module that defines it

@@ -19,6 +19,8 @@ from .visible import Blocks
 
 TAUS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """Temperatures of measures that have an axis "tau"."""
+DRAWS = 20
+"""Number of draws of measures that have an axis "draw": a number beyond all of them has p = 1 / 21, below 0.05."""
 LAST_QUERIES = 64
 """Number of queries, counted from the end, over which measures of ordinary attention are averaged."""
 MANY_TOKENS = 256
@@ -38,8 +40,9 @@ class LayerView:
     ids           token ids (B, T); only measures that compare tokens read them
     tau           temperature of the weighting of swaps
     permutations  number of random permutations, for the measures that draw them
-    seed          seed of these permutations
+    seed          seed of these permutations, and of noise
     tolerance     error that scores may have where that saves time; 0 for none
+    layer         number of the layer, for the measures that draw noise of their own in each
     """
 
     heads: Heads
@@ -50,6 +53,7 @@ class LayerView:
     permutations: int = 200
     seed: int = 0
     tolerance: float = 0.0
+    layer: int = 0
     _results: dict[Callable[[Any], Any], Any] = field(default_factory=dict, repr=False)
 
     def once(self, function: Callable[[LayerView], Result]) -> Result:
@@ -68,7 +72,8 @@ class LayerView:
     def sizes(self) -> dict[str, int]:
         """Length of each axis that a measure of one layer can have."""
         batch, heads = self.heads.queries.shape[:2]
-        return {"input": batch, "head": heads, "plane": len(self.heads.rope.plane_frequencies), "tau": len(TAUS)}
+        planes = len(self.heads.rope.plane_frequencies)
+        return {"input": batch, "head": heads, "plane": planes, "tau": len(TAUS), "draw": DRAWS}
 
     @cached_property
     def visible_blocks(self) -> list[tuple[int, int]]:

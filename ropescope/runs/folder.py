@@ -161,12 +161,12 @@ def read_run(folder: Path) -> Run:
 
 
 def read_profile(path: Path) -> xr.Dataset:
-    """The scores that `ropescope profile` stored; every input has the mean over inputs in its planes."""
+    """The scores that `ropescope profile` stored; every input has the mean over inputs in its planes and draws."""
     import xarray as xr  # noqa: PLC0415
 
     try:
         scores = xr.load_dataset(path, engine="scipy")
-        names = [str(name) for name in scores.data_vars if str(name).startswith("plane_")]
+        names = [str(name) for name in scores.data_vars if str(name).startswith("plane_") or str(name).endswith("_redrawn")]
         return scores.assign({name: scores[name].broadcast_like(scores["input"]) for name in names})
     except Exception as error:  # a damaged file can fail anywhere in the reader
         raise ValueError(f"{path} holds no profile that can be read ({error}): copy it again or profile again") from None

@@ -1,18 +1,20 @@
 """Claims of the papers and of our own. Each has one rule that judges it from recorded runs.
 
-A rule reads numbers of runs and returns our value and a verdict. It is in the `claims.py` of the study whose runs it reads. The
-command's table, the page and the scoreboard all call `judge`.
+A rule reads numbers of runs and returns our value and a verdict; without a number there is no verdict (`measured`). It is in
+the `claims.py` of the study whose runs it reads. The command's table, the page and the scoreboard all call `judge`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Literal, get_args
 
 from ..runs import Run
+from .measured import MeasuredRun, NotRunError
 
 Verdict = Literal["reproduced", "partly", "not", "not run"]
 Paper = Literal["A", "B", "ours"]
@@ -49,10 +51,6 @@ class Claim:
     section: Section
 
 
-class NotRunError(Exception):
-    """The runs given do not hold what a rule needs."""
-
-
 @dataclass(frozen=True)
 class Found:
     """What a rule found: our value, the verdict, and the run and chart that show it."""
@@ -68,6 +66,11 @@ class Runs:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.all = list(runs)
+
+    @cached_property
+    def measured(self) -> Runs:
+        """The same runs as rules read them: what was not measured raises NotRunError."""
+        return Runs([MeasuredRun(run.folder, run.summary) for run in self.all])
 
     def of(self, command: str) -> list[Run]:
         """Finished runs of a command; raises NotRunError if there are none."""
@@ -122,11 +125,11 @@ class Case:
         """The judged claim; "not run" if the runs do not hold what the rule needs."""
         told = (self.claim, self.paper, self.where, self.statement, self.paper_value)
         try:
-            found = self.rule(runs)
+            found = self.rule(runs.measured)
         except NotRunError as reason:
             return Claim(*told, "", "not run", f"{str(reason)[0].upper()}{str(reason)[1:]}.", "", "", self.section)
-        except (LookupError, ValueError, TypeError, ArithmeticError) as missing:  # runs of other sizes, or older ones
-            why = f"Cannot be judged from the runs given, which are older or smaller ({type(missing).__name__}: {missing})."
+        except (LookupError, ValueError, TypeError, ArithmeticError):  # runs of other sizes, or older ones
+            why = "Cannot be judged from the runs given: they are smaller than the rule needs, or of another version."
             return Claim(*told, "", "not run", why, "", "", self.section)
         return Claim(*told, found.ours, found.verdict, self.note, found.run.name, found.chart, self.section)
 
@@ -195,6 +198,11 @@ def span(values: Iterable[float], form: str = ".2f") -> str:
 def many(profiles: Sequence[object]) -> str:
     """The number of profiles as text."""
     return f"{len(profiles)} profile{'' if len(profiles) == 1 else 's'}"
+
+
+def small_p(value: float) -> str:
+    """A p-value as text. Below 0.001 its size depends on how tails are shaped, which few observations do not show."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
 def tiny(value: float) -> str:

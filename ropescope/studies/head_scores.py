@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..measures.registry import Measure, compute, measures
-from ..measures.view import LAST_QUERIES, TAUS, LayerView
+from ..measures.view import DRAWS, LAST_QUERIES, TAUS, LayerView
 from ..models.adapter import Adapter, LayerRead, read_each
 from ..models.adapter import device_of as module_device
 from ..models.gptj import GPTJ
@@ -47,7 +47,7 @@ class Scoring:
     planes        scores of every RoPE plane alone
     sensitivity   how scores change with tau, with full permutations instead of swaps, with tokens instead of blocks
     permutations  how many random ones to draw
-    seed          of permutations
+    seed          of permutations and of noise
     tolerance     error that scores of long prompts and of planes may have, each with its bound in the result; 0 for none
     """
 
@@ -69,7 +69,7 @@ class Scoring:
 
 
 Row = dict[str, NDArray[Any]]
-"""Measures of one prompt: (layer, head), (tau, layer, head), (layer, head, plane), (layer,), (layer, plane) or ()."""
+"""Measures of one prompt: (layer, head), (tau or draw, layer, head), (layer, head, plane), (layer,), (layer, plane) or ()."""
 
 
 def measure(model: Adapter | GPTJ, prompt: Prompt, scoring: Scoring) -> Row:
@@ -86,9 +86,8 @@ def measure_each(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scor
 
     def on_layer(number: int, read: LayerRead) -> None:
         ids, blocks = inputs[number][None].to(read.heads.keys.device), prompts[number].blocks
-        view = LayerView(
-            read.heads, read.factors, blocks, ids, scoring.tau, scoring.permutations, scoring.seed, scoring.tolerance
-        )
+        settings = scoring.tau, scoring.permutations, scoring.seed, scoring.tolerance
+        view = LayerView(read.heads, read.factors, blocks, ids, *settings, layer=read.layer)
         measured = {name: value[0] for name, value in compute(view, chosen).items()}
         measured["frequency"] = torch.tensor(read.heads.rope.plane_frequencies, dtype=torch.float64)
         measured["check_error"] = torch.tensor(read.error, dtype=torch.float64)
@@ -125,6 +124,7 @@ def dataset(rows: Sequence[Row], about: dict[str, Any]) -> xr.Dataset:
         "head": np.arange(rows[0]["entropy"].shape[-1]),
         "plane": np.arange(1, frequency.shape[-1] + 1),
         "tau": np.array(TAUS),
+        "draw": np.arange(DRAWS),
     }
 
     def values(name: str, dims: tuple[str, ...]) -> NDArray[Any]:
@@ -143,8 +143,8 @@ def dataset(rows: Sequence[Row], about: dict[str, Any]) -> xr.Dataset:
 
 
 def packed(scores: xr.Dataset) -> bytes:
-    """A NetCDF file of the dataset, in single precision. Of planes only the means over inputs: all would fill most of it."""
-    means = {name: scores[name].mean("input", keep_attrs=True) for name in measures("planes")}
+    """A NetCDF file of the dataset, in single precision. Of planes and draws only the means over inputs."""
+    means = {name: scores[name].mean("input", keep_attrs=True) for name in measures("planes", "redrawn") if name in scores}
     single = {name: {"dtype": "float32"} for name, value in scores.data_vars.items() if value.dtype == np.float64}
     return bytes(scores.assign(means).to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=single))
 

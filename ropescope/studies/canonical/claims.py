@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...runs import Run
-from ..claims import Found, Runs, claims_in, every, graded, tiny
+from ..claims import Found, Runs, claims_in, every, graded, small_p, tiny
 
 claim = claims_in("Canonical tasks and frequency control")
 
@@ -264,7 +264,7 @@ def crossing(runs: Runs) -> Found:
         and index[-1] > retrieval[-1]
     )
     both = [a and b for a, b in zip(_solved(trained, "index"), _solved(trained, "retrieval"), strict=True)]
-    at = trained["crossing"]["of_means"]
+    at = trained["crossing"].get("of_means")  # None if the curves do not cross once
     text = f"at {at:.3g}" if at is not None else "nowhere"
     return Found(
         f"they cross {text}; both solved at {_angles(trained, both)}", graded(once and not any(both), once), run, "angles"
@@ -320,7 +320,7 @@ def too_fast(runs: Runs) -> Found:
 def _shape(runs: Runs, sweep: str, sign: int) -> Found:
     run, trained = _trained(runs)
     found = trained["shapes"][sweep]
-    text = f"ends {found['ends']:.2f}, middle {found['middle']:.2f}, bend {found['bend']:+.2f}, p = {found['bend_p']:.0e}"
+    text = f"ends {found['ends']:.2f}, middle {found['middle']:.2f}, bend {found['bend']:+.2f}, {small_p(found['bend_p'])}"
     bent = sign * found["bend"] > 0 and sign * (found["ends"] - found["middle"]) > 0
     return Found(text, graded(bent and found["bend_p"] < 0.05, bent), run, "places")
 

@@ -9,6 +9,7 @@ import altair as alt
 
 from ...charts import COLOURS, Chart, Figure, Inline
 from ...runs import Run
+from ..claims import small_p
 
 TITLES = {
     "index": "Index",
@@ -221,7 +222,7 @@ def _accuracies(sweep: str, words: str, trained: Mapping[str, Any]) -> Chart:
         tooltip=[alt.Tooltip("place:Q"), alt.Tooltip("angle:O"), alt.Tooltip("accuracy:Q", format=".3f")],
     )
     note = f"bold: angle {shape['angle']:.3g}, ends {shape['ends']:.2f}, middle {shape['middle']:.2f}, "
-    note += f"bend {shape['bend']:+.2f} (p = {shape['bend_p']:.0e})"
+    note += f"bend {shape['bend']:+.2f} ({small_p(shape['bend_p'])})"
     title = alt.TitleParams(f"{TITLES[sweep]}, trained: {words}", subtitle=note, anchor="start")
     bold = base.transform_filter("datum.chosen").mark_line(strokeWidth=4, point=alt.OverlayMarkDef(size=50))
     return alt.layer(base.mark_line(strokeWidth=1.4), bold).properties(width=400, height=240, title=title)

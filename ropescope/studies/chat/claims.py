@@ -25,7 +25,10 @@ def answers(runs: Runs) -> Iterator[tuple[Run, str, Curve, Curve]]:
 
 def _passed(run: Run, letter: Curve) -> bool:
     """Whether the model passed the screening: claims are on models that did."""
-    return bool((run.results.get("screening") or {}).get("passed", letter.get(16, 1) >= LEAST_RIGHT))
+    passed = run.results.get("screening", {}).get("passed")
+    if passed is None and 16 not in letter:
+        raise NotRunError(f"{run.name} holds no screening: whether its model is one of those that the claim is on is not known")
+    return bool(letter[16] >= LEAST_RIGHT if passed is None else passed)
 
 
 def _asked(

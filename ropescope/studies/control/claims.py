@@ -123,7 +123,8 @@ def heads_follow(runs: Runs) -> Found:
     """Heads follow their planes: the same weights turn symbolic without fast planes."""
     run = _controlled(runs, "number")
     before, after = (run.results["changes"][name] for name in ("nothing", "fast third dropped"))
-    heads = [n for n, value in enumerate(before["positional"]) if value is not None and value >= 0.9]
+    heads = [n for n, value in enumerate(before["positional"]) if value >= 0.9]
+    if not heads:
+        raise NotRunError("the number model has no positional head")
     now = [after["symbolic"][n] for n in heads]
-    text = f"{len(heads)} heads, symbolic {span(now) if now else '-'} after"
-    return Found(text, every([value >= 0.9 for value in now] or [False]), run, "scores")
+    return Found(f"{len(heads)} heads, symbolic {span(now)} after", every(value >= 0.9 for value in now), run, "scores")

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...logits import counterfactual_logits, layer_logits
-from ...measures.intervals import mean_interval
+from ...measures.intervals import LEAST_INPUTS, mean_interval
 from ...measures.scores import swap_scores
 from ...measures.shares import entropy, exclusion, variance_shares
 from ...models.bundled import bundled
@@ -28,7 +28,7 @@ TOKENS, ALPHABET, SHARPNESS = 17, 8, 12.0
 
 @dataclass(frozen=True)
 class HeadRow:
-    """Measures of one head, means over inputs; scores with their bootstrap interval."""
+    """Measures of one head, means over inputs; scores with their interval."""
 
     group: str
     head: str
@@ -55,8 +55,8 @@ def run(settings: Settings, work: Work) -> Outcome:
 
 def demo(inputs: int, tau: float, seed: int) -> Iterator[HeadRow]:
     """A row per head: three hand-made ones, the twelve of an untrained GPT-J, and those of the two bundled models."""
-    if inputs < 2:
-        raise ValueError(f"inputs must be at least 2, not {inputs}: one input gives no confidence interval")
+    if inputs < LEAST_INPUTS:
+        raise ValueError(f"inputs must be at least {LEAST_INPUTS}, not {inputs}: fewer give no confidence interval")
     generator = torch.Generator().manual_seed(seed)
     letters = torch.randint(ALPHABET, (inputs, TOKENS), generator=generator)
     back = torch.randint(1, TOKENS - 1, (inputs,), generator=generator)

@@ -31,7 +31,7 @@ def figures(run: Run) -> dict[str, Figure]:
     import altair as alt  # noqa: PLC0415
 
     rows, asked = _heads(run), run.config
-    about = f"means over {asked['inputs']} inputs of 17 tokens with 95 % bootstrap intervals; tau {asked['tau']:g}"
+    about = f"means over {asked['inputs']} inputs of 17 tokens with 95 % intervals; tau {asked['tau']:g}"
     title = alt.TitleParams(
         "ropescope demo: hand-made heads, and GPT-J untrained and trained on two tasks",
         subtitle=f"{about}, seed {asked['seed']}",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from ...runs import Run, Trajectory, read_trajectory
 from ..claims import NotRunError, Runs
 from ..histories.milestones import milestones
@@ -16,6 +18,8 @@ GAMMA = "0.1"
 NEAR = 0.2
 """Steps of training are as in the paper within this share of them: it gives them in round numbers, read off curves."""
 SEEDS = "In every seed: reproduced; in some: partly."
+BESIDE = ("loss",)
+"""Entries of a history that no rule reads: loss is not known at step 0."""
 SETTING = {
     "samples": [432_000, 2_400, 45_600],
     "layers": 12,
@@ -52,7 +56,7 @@ _known: WeakKeyDictionary[Runs, list[Trained]] = WeakKeyDictionary()
 def trained(runs: Runs, task: str) -> list[Trained]:
     """Training runs of a task at paper B's size: 12 layers of one head, four hop counts."""
     if runs not in _known:
-        read = [(run, read_trajectory(run.folder)) for run in runs.of("train")]
+        read = [(run, read_trajectory(run.folder).looks()) for run in runs.of("train")]
         _known[runs] = [Trained(run, history, milestones(history)) for run, history in read]
     of_task = [one for one in _known[runs] if one.history.task == task]
     if not of_task:
@@ -64,6 +68,10 @@ def trained(runs: Runs, task: str) -> list[Trained]:
     ]
     if not full:
         raise NotRunError(f"training runs of the {task} task are smaller than paper B's (12 layers, 4 hop counts)")
+    for one in full:
+        gaps = [name for name, values in one.history.measures.items() if not np.isfinite(values).all() and name not in BESIDE]
+        if gaps:
+            raise NotRunError(f"{one.run.name} holds steps without {', '.join(gaps)}")
     return sorted(full, key=lambda one: one.seed)
 
 

@@ -9,7 +9,7 @@ from ...runs import Run, read_profile
 from .figures_details import DETAILS, head_geometry_chart
 from .figures_heads import classical_chart, depth_chart, heads_chart, heat_map_chart, sensitivity_chart
 from .figures_planes import head_chart, norms_chart, planes_chart, planes_of_heads_chart
-from .rows import planes_measured, read_details
+from .rows import head_rows, planes_measured, read_details
 
 READING = {
     "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
@@ -40,16 +40,16 @@ def figures(run: Run) -> dict[str, Figure]:
     """All figures that can be drawn from what is in the run folder of a profile; nothing of what was not measured."""
     stats = run.results
     about = f"{stats['model']}, {stats['precision']}; {stats['prompts']}"
-    charts = {name: draw(stats, about) for name, draw in OF_HEADS.items()}
+    charts = {name: draw(stats, about) for name, draw in OF_HEADS.items()} if head_rows(stats) else {}
     with_planes = planes_measured(stats)
     if with_planes:
         charts["planes"] = planes_chart(stats, about)
     path = run.folder / "profile.nc"
     if path.exists():
         scores = read_profile(path)
-        charts["classical"] = classical_chart(scores, stats, about)
-        if (other_ways := sensitivity_chart(scores, stats, about)) is not None:
-            charts["sensitivity"] = other_ways
+        for name, draw in {"classical": classical_chart, "sensitivity": sensitivity_chart}.items():
+            if (chart := draw(scores, stats, about)) is not None:
+                charts[name] = chart
         if with_planes:
             charts |= {name: draw(scores, stats, about) for name, draw in OF_PLANES.items()}
     if details := read_details(run):

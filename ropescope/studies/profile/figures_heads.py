@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ...charts import INSIDE, PICKED, TICKS, Chart, Inline, across, corners, picked, up
-from ...measures.intervals import mean_of_known
+from ...measures.intervals import LEAST_INPUTS, mean_of_known
 from ...measures.purity import MARGIN
 from .look import DARK_TO_LIGHT, HEAD_TOOLTIP, SCORE_COLOURS, head_names, legend, small_title, titled
 from .rows import Stats, head_rows, short, signed
@@ -45,15 +45,26 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     title = f"{len(rows)} heads between places and things"
     reading = (
         f"{counted['positional']} heads are mainly positional (by {MARGIN} or more), {counted['symbolic']} mainly "
-        f"symbolic, {counted['mixed']} mixed. Means over {stats['inputs']} prompts; point at a head for its 95 % intervals."
+        f"symbolic, {counted['mixed']} mixed. Means over {stats['inputs']} prompts; "
     )
+    if any(row["positional_low"] is not None for row in rows):
+        reading += "point at a head for its 95 % intervals."
+    else:
+        few = stats["inputs"] < LEAST_INPUTS
+        reading += "too few for intervals." if few else "no intervals, as scores of prompts are not kept."
     if found is not None:
-        r, low, high = (signed(found["pearson"][name]) for name in ("r", "low", "high"))
-        title += f": r = {r}"
-        reading += f" Interval of r, layers drawn anew: {low} to {high}."
+        title += f": r = {signed(found['pearson']['r'])}"
+        noise = stats.get("noise")  # not in runs of version 0.2 and before
+        reading += f" {noise_text(noise)}." if noise else ""
     names = head_names([*by_lead[:1], *by_lead[-1:]])
     plane = alt.layer(*corners(), *intervals, chosen, points, *names).properties(width=480, height=480)
     return titled(plane, 580, title, reading, about)
+
+
+def noise_text(noise: Stats) -> str:
+    """The correlation of scores that noise gives, in words."""
+    least, most = signed(min(noise["r"])), signed(max(noise["r"]))
+    return f"With logits drawn anew at the same spread r would be {least} to {most} ({len(noise['r'])} draws)"
 
 
 def heat_map_chart(stats: Stats, about: str) -> Chart:
@@ -154,7 +165,8 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | 
         for title, part, suffix, row in ways
         if any(row[score] is not None for score in SCORES)
     ]
-    if (row := stats["right_only"]["all_and_right"]) is not None:
+    row = stats["right_only"]["all_and_right"]
+    if row is not None and any(row[score] is not None for score in SCORES):
         right = np.asarray(dataset["right"].values, dtype=bool)
         tables = {score: (mean_of_known(usual[score]), mean_of_known(usual[score][right])) for score in SCORES}
         panels.append((f"the {stats['right']} prompts answered right", tables, row))
@@ -205,19 +217,22 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
     return alt.layer(points, line).properties(width=220, height=220, title=small_title(title, lines))
 
 
-def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
-    """Heads in the positional-symbolic plane, coloured by scores known from elsewhere."""
+def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | None:
+    """Heads in the positional-symbolic plane, coloured by scores known from elsewhere; None if none of these was measured."""
     rows = head_rows(stats, **{name: mean_of_known(by_input(dataset, name)) for name in CLASSICAL})
     charts, links = [], []
     for name, title in CLASSICAL.items():
         lines = []
         for score, found in stats["classical"][name].items():
             if found is not None:
-                r, p_value = found["spearman"]["r"], found["spearman"]["p_layers"]
-                lines.append(f"with {score}: rank correlation {signed(r)}, p = {p_value:.2g}")
+                r, p_value = found["spearman"]["r"], found.get("within_layers", {}).get("p_value")
+                of_chance = "" if p_value is None else f", p = {p_value:.2g}"
+                lines.append(f"with {score}: rank correlation {signed(r)}{of_chance}")
                 links.append((abs(r), f"{title} and {score} score, rank correlation {signed(r)}"))
         # Heads with high values are drawn last, lest the many low ones cover them.
         known = sorted((row for row in rows if row[name] is not None), key=lambda row: float(row[name]))
+        if not known:
+            continue
         fields = ("name", "kind", *SCORES, *(f"{score}_text" for score in SCORES), name)
         values = [{field: row[field] for field in fields} for row in known]
         points = (
@@ -232,12 +247,14 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
                 tooltip=[*HEAD_TOOLTIP, alt.Tooltip(f"{name}:Q", title=title)],
             )
         )
-        charts.append(points.properties(width=250, height=250, title=small_title(title, lines or ["on no input"])))
+        charts.append(points.properties(width=250, height=250, title=small_title(title, lines)))
+    if not charts:
+        return None
     return titled(
         alt.hconcat(*charts, spacing=28).resolve_scale(color="independent"),
         900,
         f"Strongest link to classical head scores: {max(links)[1]}" if links else "Classical head scores",
         "Induction: weight on the token after an earlier occurrence of the last one. Means over prompts. "
-        "p: whole layers shuffled.",
+        "p: of the rank correlation within layers, whole layers turned over.",
         about,
     )

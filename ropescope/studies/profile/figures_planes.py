@@ -16,12 +16,15 @@ from .look import KIND_COLOURS, KINDS, SCORE_COLOURS, legend, small_title, title
 from .rows import Stats, head_rows, short
 from .statistics import SCORES, plane_bands, plane_means
 
+BORDERS = "Dotted: borders of the fastest eighth and slowest third."
+
 
 def planes_chart(stats: Stats, about: str) -> Chart:
-    """Mean plane scores from fast to slow planes, with intervals over layers; frequencies along the top."""
+    """Mean plane scores from fast to slow planes, with quartiles over layers; frequencies along the top."""
     found = stats["frequency"]
+    ends = [end for end in ("mean", "lower", "upper") if end in found["positional"]]  # before version 0.3 without quartiles
     rows = [
-        {"plane": plane, "score": score, **{end: short(found[score][end][n]) for end in ("mean", "low", "high")}}
+        {"plane": plane, "score": score, **{end: short(found[score][end][n]) for end in ends}}
         for score in SCORES
         for n, plane in enumerate(found["plane"])
     ]
@@ -35,14 +38,12 @@ def planes_chart(stats: Stats, about: str) -> Chart:
         tooltip=[
             alt.Tooltip("plane:Q"),
             alt.Tooltip("score:N"),
-            alt.Tooltip("mean:Q"),
-            alt.Tooltip("low:Q"),
-            alt.Tooltip("high:Q"),
+            *(alt.Tooltip(f"{end}:Q") for end in ends),
         ],
     )
     y = alt.Y("mean:Q", title="mean over heads", scale=alt.Scale(domain=[0, 1]))
     lines = base.mark_line(point=alt.OverlayMarkDef(size=24)).encode(y=y)
-    band = base.mark_area(opacity=0.2).encode(y=alt.Y("low:Q", title="mean over heads"), y2=alt.Y2("high:Q"))
+    band = base.mark_area(opacity=0.2).encode(y=alt.Y("lower:Q", title="mean over heads"), y2=alt.Y2("upper:Q"))
     edges = [{"plane": which.stop + 0.5} for which in list(plane_bands(planes).values())[:-1]]
     rules = alt.Chart(Inline(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
     top = alt.Axis(
@@ -56,13 +57,16 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     invisible = alt.Chart(Inline(values=[{"plane": n} for n in ticks])).mark_point(opacity=0)
     frequencies = invisible.encode(x=alt.X("plane:Q", scale=scale, axis=top))
     trend = found["trend_of_heads"]
-    share = "in no head" if trend["share_rising"] is None else f"in {trend['share_rising']:.0%} of {trend['heads']} heads"
+    title = "Scores of single planes"
+    if trend["share_rising"] is not None:
+        share = f"{trend['share_rising']:.0%} of {trend['heads']} heads"
+        title = f"Symbolic minus positional rises from fast to slow planes in {share}"
+    parts = [rules, band, lines] if len(ends) == 3 else [rules, lines]
     return titled(
-        alt.layer(alt.layer(rules, band, lines), frequencies).resolve_scale(x="independent").properties(width=640, height=280),
+        alt.layer(alt.layer(*parts), frequencies).resolve_scale(x="independent").properties(width=640, height=280),
         740,
-        f"Symbolic minus positional rises from fast to slow planes {share}",
-        "Each plane scored alone. Bands: 95 % intervals, layers drawn anew. "
-        "Dotted: borders of the fastest eighth and slowest third.",
+        title,
+        "Each plane scored alone. " + ("Bands: middle half of the layers. " if len(ends) == 3 else "") + BORDERS,
         about,
     )
 
@@ -128,11 +132,12 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     lines = _panel_lines(base, planes, 1.3 if wide > 50 else 0.9).encode(x("across"), y("up"))
     chart = alt.layer(panels.encode(**place, fill=shade, tooltip=tooltip), lines, words, frame).add_params(picked())
     chart = chart.properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
-    share = stats["frequency"]["trend_of_heads"]["share_rising"] or 0.0
+    share = stats["frequency"]["trend_of_heads"]["share_rising"]
+    gains = "" if share is None else f": in {share:.0%}, symbolic gains on positional towards slow planes"
     return titled(
         chart.properties(view=alt.ViewBackground(stroke=None)),
         wide * len(stats["head"]) + 40,
-        f"Plane scores of every head: in {share:.0%}, symbolic gains on positional towards slow planes",
+        f"Plane scores of every head{gains}",
         f"In each panel from plane 1 (fastest, left) to {planes} (slowest, right); heights from 0 to 1. "
         "Each plane is scored alone. Shaded blue: mainly positional head; orange: mainly symbolic; white: mixed.",
         about,

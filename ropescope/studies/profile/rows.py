@@ -33,9 +33,10 @@ def head_rows(stats: Stats, **more: Table) -> list[dict[str, Any]]:
                 continue
             row: dict[str, Any] = {"name": f"L{layer} H{head}", "layer": layer, "head": head, "kind": kind}
             for score in (*SCORES, "difference"):
-                found = {end: stats["heads"][score][end][n][m] for end in ("mean", "low", "high")}
+                ends = [end for end in ("mean", "low", "high") if end in stats["heads"][score]]
+                found = {end: stats["heads"][score][end][n][m] for end in ends}
                 row |= {score: short(found["mean"]), f"{score}_text": _interval_text(found)}
-                row |= {f"{score}_{end}": short(found[end]) for end in ("low", "high")}
+                row |= {f"{score}_{end}": short(found.get(end)) for end in ("low", "high")}
             rows.append(row | {name: short(values[n, m]) for name, values in more.items()})
     return rows
 
@@ -46,7 +47,7 @@ def short(value: float | None, digits: int = 4) -> float | None:
 
 
 def _interval_text(found: Mapping[str, float | None]) -> str:
-    if found["low"] is None:
+    if found.get("low") is None:
         return f"{found['mean']:.3f}"
     return f"{found['mean']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
@@ -58,4 +59,4 @@ def signed(value: float, digits: int = 2) -> str:
 
 def planes_measured(stats: Stats) -> bool:
     """Whether single planes were scored: they can be left out, and layers without rotation have none."""
-    return any(value is not None for value in stats["frequency"]["positional"]["mean"])
+    return any(value is not None for value in stats["frequency"]["positional"].get("mean", ()))

@@ -1,7 +1,8 @@
 """Statistics of a profile: means, correlations and trends over heads, layers and planes, as plain numbers.
 
-Heads of one layer resemble each other, so 270 heads are fewer than 270 independent observations. Every relation over heads is
-therefore given twice: with the usual p-value, as in paper A, and with layers as what was drawn, shuffled and redrawn whole.
+Only prompts are drawn, so only means over prompts have intervals. A model's heads and layers are all there are: what is said of
+them describes this model. A relation between heads has a p-value within layers, as layers drift with depth, and the correlation
+of both scores is set beside that of noise (`measures.intervals`, `measures.redrawn`).
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import mannwhitneyu, pearsonr, rankdata, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
-from ...measures.intervals import mean_interval, mean_of_known
+from ...measures.intervals import LEAST_INPUTS, beyond_noise, mean_interval, mean_of_known, within_layers
 from ...measures.purity import POSITIONAL, SYMBOLIC, Kinds, head_kinds, purity
 
 Table = NDArray[np.float64]
 
 SCORES = ("positional", "symbolic")
 CLASSICAL = ("previous_token", "induction", "sink")
-SHUFFLES = 9_999
-"""Enough that the smallest p-value they can give, 1 / (shuffles + 1), is the 1e-4 that paper A speaks of."""
 
 
 def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
@@ -54,10 +53,11 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
         "kinds": {name: counts[name] for name in ("positional", "symbolic", "mixed", "unscored")},
         "pure": {"positional": int((pure == POSITIONAL).sum()), "symbolic": int((pure == SYMBOLIC).sum())},
         "over_inputs": _over_inputs(values),
-        "correlation": _score_correlation(values, seed),
+        "correlation": related(*paired_means(values["positional"], values["symbolic"]), seed),
+        "noise": _noise(dataset),
         "depth": {
-            "positional": _depth(values["positional"], dataset["layer"].values, -1, seed),
-            "symbolic": _depth(values["symbolic"], dataset["layer"].values, 1, seed),
+            "positional": _depth(values["positional"], dataset["layer"].values, -1),
+            "symbolic": _depth(values["symbolic"], dataset["layer"].values, 1),
         },
         "sensitivity": _sensitivity(dataset, values),
         "right_only": _right_only(values, right),
@@ -71,104 +71,73 @@ def statistics(dataset: xr.Dataset, seed: int = 0) -> dict[str, Any]:
         "exclusion": _exclusion(dataset),
         "worst_check_error": _largest(dataset["check_error"].values),
     }
-    found: dict[str, Any] = _plain(result)
+    found: dict[str, Any] = plain(result)
     return found
 
 
 def head_means(values: Mapping[str, Table]) -> dict[str, Any]:
     """Mean of each score, and of symbolic minus positional, over inputs, with the interval had other inputs been drawn."""
-    named = {**values, "difference": values["symbolic"] - values["positional"]}
-    return {name: _interval(x) for name, x in named.items()}
+    difference = values["symbolic"] - values["positional"]
+    return {**{name: _interval(x, 0) for name, x in values.items()}, "difference": _interval(difference, -1)}
 
 
 def related(x: Table, y: Table, seed: int = 0) -> dict[str, Any] | None:
     """Pearson and Spearman correlation of two tables (layer, head) over heads; None when nothing varies.
 
-    p_value   of the correlation, heads taken as independent
-    p_layers  how often whole layers of `y`, dealt anew to those of `x`, correlate as much: two-sided
-    low, high of Pearson's r, had other layers been drawn (95 %)
+    within_layers  rank correlation with each layer's mean taken off, and its p-value (see `measures.intervals`)
     """
     both = np.isfinite(x) & np.isfinite(y)
-    x, y = np.where(both, x, np.nan), np.where(both, y, np.nan)
     if both.sum() < 3 or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
         return None
-    draws = np.random.default_rng(seed)
-    orders = draws.permuted(np.tile(np.arange(len(x)), (SHUFFLES, 1)), axis=1)
-    ranked = np.full((2, *x.shape), np.nan)
-    ranked[:, both] = rankdata([x[both], y[both]], axis=1)
-    found: dict[str, Any] = {"heads": int(both.sum())}
-    usual = {"pearson": pearsonr(x[both], y[both]), "spearman": spearmanr(x[both], y[both])}
-    shuffled = {"pearson": _shuffled_correlation(x, y, orders), "spearman": _shuffled_correlation(ranked[0], ranked[1], orders)}
-    for name, test in usual.items():
-        r, p_value = float(test.statistic), float(test.pvalue)
-        found[name] = {"r": r, "p_value": p_value, "p_layers": _share_as_large(shuffled[name], r)}
-    drawn = draws.multinomial(len(x), np.full(len(x), 1 / len(x)), size=2000)
-    sums = [drawn @ part.sum(1) for part in _products(x, y)]
-    found["pearson"]["low"], found["pearson"]["high"] = _quantiles(_correlation(*sums))
-    return found
+    return {
+        "heads": int(both.sum()),
+        "pearson": {"r": pearsonr(x[both], y[both]).statistic},
+        "spearman": {"r": spearmanr(x[both], y[both]).statistic},
+        "within_layers": within_layers(*_ranked(x, y), seed)._asdict(),
+    }
 
 
-def _score_correlation(values: Mapping[str, Table], seed: int) -> dict[str, Any] | None:
-    """Positional against symbolic over heads; also with other prompts drawn, and within layers.
-
-    Drawing prompts anew adds noise to the means of heads, which pulls r towards 0: r itself may lie near an end of it.
-    Within layers, each layer's mean is taken off both scores first, so that no trend over depth is left to correlate.
-    """
-    x, y = values["positional"], values["symbolic"]
-    seen = np.isfinite(x) & np.isfinite(y)
-    means = paired_means(x, y)
-    found = related(*means, seed)
-    if found is None:
-        return None
-    count = len(x)
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=2000).astype(float)
-    times = np.tensordot(drawn, seen.astype(float), 1)
-    redrawn = [np.tensordot(drawn, np.where(seen, part, 0), 1) for part in (x, y)]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        sums = [part.sum((1, 2)) for part in _products(redrawn[0] / times, redrawn[1] / times)]
-    low, high = _quantiles(_correlation(*sums)) if count > 1 else (np.nan, np.nan)
-    return {**found, "prompts": {"low": low, "high": high}, "within_layers": _within_layers(*means, seed)}
-
-
-def _within_layers(x: Table, y: Table, seed: int) -> dict[str, Any] | None:
-    """Correlation of what is left without layer means; p-value by shuffling heads inside their layer."""
+def _ranked(x: Table, y: Table) -> Table:
+    """Ranks over the heads that have both; NaN for the others."""
     both = np.isfinite(x) & np.isfinite(y)
-    draws = np.random.default_rng(seed)
-    product, shuffled = 0.0, np.zeros(SHUFFLES)
-    sizes = np.zeros(2)
-    for xs, ys, seen in zip(x, y, both, strict=True):
-        if seen.sum() < 2:
-            continue
-        a, b = xs[seen] - xs[seen].mean(), ys[seen] - ys[seen].mean()
-        product += a @ b
-        sizes += a @ a, b @ b
-        shuffled += draws.permuted(np.tile(b, (SHUFFLES, 1)), axis=1) @ a
-    if not sizes.all():
+    ranks = np.full((2, *x.shape), np.nan)
+    ranks[:, both] = rankdata([x[both], y[both]], axis=1)
+    return ranks
+
+
+def _noise(dataset: xr.Dataset) -> dict[str, Any] | None:
+    """Pearson's r of both scores over heads with logits drawn anew: of every draw, and how often it is at least as low as ours.
+
+    None if that was not measured. Heads count where they have scores in every draw.
+    """
+    if not {f"{name}_redrawn" for name in SCORES} <= set(dataset.data_vars):
         return None
-    scale = np.sqrt(sizes.prod())
-    return {"r": product / scale, "p_shuffled": _share_as_large(shuffled / scale, product / scale)}
+    drawn = [mean_of_known(dataset[f"{name}_redrawn"].transpose("input", "draw", ...).values.astype(float)) for name in SCORES]
+    scores = paired_means(*(by_input(dataset, name) for name in SCORES))
+    known = np.isfinite(np.stack([*drawn[0], *drawn[1], *scores])).all(0)
+    tables = [np.stack([*noise, ours])[:, known] for noise, ours in zip(drawn, scores, strict=True)]
+    if known.sum() < 3 or any((np.ptp(table, axis=1) == 0).any() for table in tables):
+        return None
+    r = pearsonr(*tables, axis=1).statistic
+    return {"heads": int(known.sum()), "r": r[:-1], "mean": r[:-1].mean(), "p_value": beyond_noise(r[-1], r[:-1])}
 
 
-def _depth(values: Table, layers: NDArray[np.int64], sign: int, seed: int) -> dict[str, Any] | None:
+def _depth(values: Table, layers: NDArray[np.int64], sign: int) -> dict[str, Any] | None:
     """A score in the first half of the layers against the second; `sign` is the trend paper A finds, 1 rising.
 
-    The middle one of an odd number of layers belongs to neither half. One-sided p-values by Mann and Whitney, over heads, and
-    over the medians of layers. In how many prompts the trend holds says nothing of other heads, so it has no p-value.
+    The middle one of an odd number of layers belongs to neither half. A model has one course over depth, and neighbouring
+    layers resemble each other: the trend has no p-value. In how many prompts it holds says how far it depends on them.
     """
     means, half = mean_of_known(values), values.shape[1] // 2
     first, second = (x[np.isfinite(x)] for x in (means[:half], means[-half:] if half else means[:0]))
     if not len(first) or not len(second):
         return None
-    by_layer = np.array([_median(layer) for layer in means])
-    halves = [x[np.isfinite(x)] for x in (by_layer[:half], by_layer[-half:])]
     trend = np.array([sign * (_median(x[-half:]) - _median(x[:half])) for x in values])
     return {
         "first": _median(first),
         "second": _median(second),
-        "p_value": _larger(second, first) if sign > 0 else _larger(first, second),
-        "p_layers": _larger(halves[1], halves[0]) if sign > 0 else _larger(halves[0], halves[1]),
-        "with_layer": related(np.broadcast_to(layers[:, None], means.shape).astype(float), means, seed),
-        "by_layer": by_layer,
+        "with_layer": _spearman(np.broadcast_to(layers[:, None], means.shape).astype(float), means),
+        "by_layer": np.array([_median(layer) for layer in means]),
         "prompts_with_trend": int((trend > 0).sum()),
         "prompts": int(np.isfinite(trend).sum()),
     }
@@ -248,35 +217,33 @@ def plane_bands(planes: int) -> dict[str, slice]:
 def _frequency(dataset: xr.Dataset, lead: Table, kind: Kinds, seed: int) -> dict[str, Any]:
     """How plane scores change from fast to slow planes, and where the largest logits of each kind of head lie.
 
-    Intervals are over layers. The p-value of the trend of means takes planes as independent, which neighbours are not; that of
-    heads comes from turning the sign of whole layers at random.
+    Means are over heads; lower and upper are quartiles over layers. Trends have no p-value: neighbouring planes resemble each
+    other.
     """
     tables = {name: plane_means(dataset, name) for name in SCORES}
     tables["difference"] = tables["symbolic"] - tables["positional"]
     by_layer = {name: mean_of_known(np.moveaxis(table, 1, 0)) for name, table in tables.items()}
     numbers = np.asarray(dataset["plane"].values, dtype=float)
-    slopes = np.array([[_spearman(numbers, head)[0] for head in layer] for layer in tables["difference"]])
+    slopes = np.array([[_spearman(numbers, head) for head in layer] for layer in tables["difference"]])
     seen = slopes[np.isfinite(slopes)]
-    over_planes = _spearman(numbers, mean_of_known(by_layer["difference"]))
     largest = {name: _largest_planes(plane_means(dataset, name), tables, lead, kind, seed) for name in ("norm", "spread")}
     return {
         "plane": [int(n) for n in numbers],
         "frequency": _turning(dataset),
-        **{name: _interval(table) for name, table in by_layer.items()},
+        **{name: _over_layers(table) for name, table in by_layer.items()},
         "bands": {
             band: {
                 "planes": [int(n) for n in numbers[which][[0, -1]]],
-                **{name: _interval(mean_of_known(np.moveaxis(table[:, which], 1, 0))) for name, table in by_layer.items()},
+                **{name: _over_layers(mean_of_known(np.moveaxis(table[:, which], 1, 0))) for name, table in by_layer.items()},
             }
             for band, which in plane_bands(len(numbers)).items()
             if len(numbers[which])
         },
-        "trend_of_means": {"r": over_planes[0], "p_value": over_planes[1]},
+        "trend_of_means": {"r": _spearman(numbers, mean_of_known(by_layer["difference"]))},
         "trend_of_heads": {
             "heads": len(seen),
             "median": _median(seen),
             "share_rising": (seen > 0).mean() if len(seen) else np.nan,
-            "p_layers": _turned_p_value(mean_of_known(slopes.T), seed),
         },
         "largest": largest,
         "use_and_selectivity": _use_and_selectivity(plane_means(dataset, "spread"), tables),
@@ -289,7 +256,7 @@ def _use_and_selectivity(spread: Table, tables: Mapping[str, Table]) -> dict[str
     A plane whose logits hardly vary attends to all keys alike, and is high on both scores whatever its frequency.
     """
     lower = np.minimum(tables["positional"], tables["symbolic"]).reshape(-1, spread.shape[-1])
-    found = np.array([_spearman(x, 1 - y)[0] for x, y in zip(spread.reshape(lower.shape), lower, strict=True)])
+    found = np.array([_spearman(x, 1 - y) for x, y in zip(spread.reshape(lower.shape), lower, strict=True)])
     return {"median": _median(found[np.isfinite(found)])}
 
 
@@ -309,7 +276,6 @@ def _largest_planes(use: Table, tables: Mapping[str, Table], lead: Table, kind: 
     return {
         "plane": number,
         "median": {name: _median(planes) for name, planes in groups.items()},
-        "p_value": _larger(groups["symbolic"], groups["positional"]),
         "with_lead": related(lead, number, seed),
         "score_there": related(lead, there, seed),
     }
@@ -329,17 +295,28 @@ def by_input(dataset: xr.Dataset, name: str) -> Table:
     return found
 
 
-def _interval(values: Table) -> dict[str, Any]:
-    """Mean over the first axis with its interval, column by column over what is there; NaN without two values."""
+def _interval(values: Table, least: float) -> dict[str, Any]:
+    """Mean over inputs with its interval, column by column over what is there; NaN ends where inputs are too few for one.
+
+    Ends stay between `least` and 1, between which every mean lies.
+    """
     flat = values.reshape(len(values), -1)
     low, high = np.full((2, flat.shape[1]), np.nan)
     patterns, which = np.unique(np.isfinite(flat), axis=1, return_inverse=True)
     for n, seen in enumerate(patterns.T):
-        if seen.sum() > 1:
+        if seen.sum() >= LEAST_INPUTS:
             columns = which.ravel() == n
             _, low[columns], high[columns] = mean_interval(flat[seen][:, columns])
     shape = values.shape[1:]
-    return {"mean": mean_of_known(values), "low": low.reshape(shape), "high": high.reshape(shape)}
+    ends = {"low": np.clip(low, least, 1).reshape(shape), "high": np.clip(high, least, 1).reshape(shape)}
+    return {"mean": mean_of_known(values), **ends}
+
+
+def _over_layers(values: Table) -> dict[str, Any]:
+    """Mean and quartiles along the first axis, over what is there."""
+    flat = values.reshape(len(values), -1).T
+    quartiles = np.array([_quartiles(column) for column in flat]).reshape(*values.shape[1:], 3)
+    return {"mean": mean_of_known(values), "lower": quartiles[..., 0], "upper": quartiles[..., 2]}
 
 
 def _median(values: Table) -> float:
@@ -352,77 +329,27 @@ def _quartiles(values: Table) -> list[float]:
     return np.quantile(seen, [0.25, 0.5, 0.75]).tolist() if len(seen) else [np.nan] * 3
 
 
-def _quantiles(values: Table) -> tuple[float, float]:
-    """Ends of the interval that holds the middle 95 %."""
-    seen = values[np.isfinite(values)]
-    low, high = np.quantile(seen, [0.025, 0.975]) if len(seen) else (np.nan, np.nan)
-    return float(low), float(high)
-
-
 def _largest(values: Table) -> float:
     seen = values[np.isfinite(values)]
     return float(seen.max()) if len(seen) else np.nan
 
 
-def _spearman(x: Table, y: Table) -> tuple[float, float]:
-    """Rank correlation and p-value over what both have; NaN when nothing varies."""
+def _spearman(x: Table, y: Table) -> float:
+    """Rank correlation over what both have; NaN when nothing varies."""
     both = np.isfinite(x) & np.isfinite(y)
     if both.sum() < 3 or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
-        return np.nan, np.nan
-    found = spearmanr(x[both], y[both])
-    return float(found.statistic), float(found.pvalue)
+        return np.nan
+    return float(spearmanr(x[both], y[both]).statistic)
 
 
-def _turned_p_value(values: Table, seed: int) -> float:
-    """Two-sided p-value of a mean of 0 by turning signs at random."""
-    seen = values[np.isfinite(values)]
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(SHUFFLES, len(seen)))
-    return _share_as_large(signs @ seen, seen.sum())
-
-
-def _larger(first: Table, second: Table) -> float:
-    """One-sided p-value, by Mann and Whitney, of the first being larger; NaN when either is empty."""
-    return float(mannwhitneyu(first, second, alternative="greater").pvalue) if len(first) and len(second) else np.nan
-
-
-def _share_as_large(shuffled: Table, found: float) -> float:
-    """Two-sided p-value: how often a shuffle gives as much. What was found counts as one, so it is never 0."""
-    as_large = int((np.abs(shuffled) >= abs(found) - 1e-9).sum())
-    return (1 + as_large) / (1 + len(shuffled))
-
-
-def _products(x: Table, y: Table) -> tuple[Table, ...]:
-    """What a correlation is summed up from, 0 where either is missing: 1, x, y, xx, yy, xy."""
-    seen = np.isfinite(x) & np.isfinite(y)
-    a, b = np.where(seen, x, 0), np.where(seen, y, 0)
-    return seen.astype(float), a, b, a * a, b * b, a * b
-
-
-def _correlation(n: Table, x: Table, y: Table, xx: Table, yy: Table, xy: Table) -> Table:
-    """Pearson's r from sums; NaN when nothing varies."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = (xx - x * x / n) * (yy - y * y / n)
-        found: Table = np.where(spread > 0, (xy - x * y / n) / np.sqrt(spread), np.nan)
-    return found
-
-
-def _shuffled_correlation(x: Table, y: Table, orders: NDArray[np.int64]) -> Table:
-    """Correlation with each order of the layers of `y`. Sums over heads of each pair of layers are made once and looked up."""
-    seen_x, seen_y = np.isfinite(x).astype(float), np.isfinite(y).astype(float)
-    a, b = (np.nan_to_num(table - table[np.isfinite(table)].mean()) for table in (x, y))
-    pairs = ((seen_x, seen_y), (a, seen_y), (seen_x, b), (a * a, seen_y), (seen_x, b * b), (a, b))
-    rows = np.arange(len(x))
-    return _correlation(*((left @ right.T)[rows, orders].sum(1) for left, right in pairs))
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON can hold it: lists and dicts of Python's own numbers, None for what is not known."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...runs import Run, read_profile
+from ..claims import span
 from ..study import HeadChoice, Table
 from .rows import head_rows
 
@@ -20,15 +21,21 @@ def headline(run: Run) -> str:
 
 
 def tables(run: Run) -> list[Table | str]:
-    """Right answers, the largest error of the check, and the number of heads of each kind."""
+    """Right answers, the largest error of the check, the number of heads of each kind, and the correlation of their scores."""
     results = run.results
     kinds = ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items() if number)
-    return [
+    error, found, noise = (results.get(name) for name in ("worst_check_error", "correlation", "noise"))
+    lines: list[Table | str] = [
         f"{results['inputs']} prompts; right on {results['right']}, among the answers offered on "
         f"{results['right_among_choices']}",
-        f"attention from M differs from the model's own by at most {results['worst_check_error']:.1e}",
         f"heads: {kinds}",
     ]
+    if error is not None:
+        lines.insert(1, f"attention from M differs from the model's own by at most {error:.1e}")
+    if found is not None:
+        r = f"positional and symbolic scores over heads: r = {found['pearson']['r']:.2f}"
+        lines.append(r + (f"; with logits drawn anew at the same spread {span(noise['r'])}" if noise else ""))
+    return lines
 
 
 def dataset(run: Run) -> xr.Dataset:

@@ -246,7 +246,7 @@ LAYOUTS = (
                 "fast planes left, slow ones right; blue heads are mainly positional, orange ones mainly symbolic",
                 _planes(figures_planes.planes_of_heads_chart),
             ),
-            Panel("B", "Mean over heads", "bands: 95 % intervals, layers drawn anew", _profile(figures_planes.planes_chart)),
+            Panel("B", "Mean over heads", "bands: middle half of the layers", _profile(figures_planes.planes_chart)),
             Panel("C", "Logit norm by frequency", "as a share of the head's largest", _planes(figures_planes.norms_chart)),
         ),
     ),

@@ -390,7 +390,7 @@ def prediction(runs: Runs) -> Found:
         run = runs.of_task("generalise", task)
         crossings = run.results[task]["crossings"]
         for level in ("0.9", "0.5"):
-            ratio = crossings[level]["overall"]["keys and places / measured"]
+            ratio = crossings[level]["overall"].get("keys and places / measured")  # None if either does not fall so far
             ratios.append(ratio is not None and 1 / 1.5 <= ratio <= 1.5)
             text.append(f"{task} {level}: {'-' if ratio is None else f'{ratio:.2f}x'}")
     assert run is not None
