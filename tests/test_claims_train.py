@@ -50,7 +50,7 @@ HISTORIES = [
     ("B-2-letter-together", "partly", "letter-0", [("accuracy", np.s_[: 5000 // STEP, 3], 0.5)]),
     ("B-2-letter-done", "not", "letter-0", [("accuracy", np.s_[: 5000 // STEP, 3], 0.5)]),
     ("B-2-uniform-start", "not", "number-0", [("entropy", np.s_[0, 5], 0.5)]),
-    ("B-2-purity-rises", "partly", "number-0", [(score, EVER, 0.5) for score in SCORES]),
+    ("B-2-purity-rises", "partly", "number-0", [*((score, EVER, 0.5) for score in SCORES), ("symbolic", 0, 1.0)]),
     ("B-2-maximum-when-pure", "not", "letter-0", [(score, np.s_[: 5000 // STEP], 0.5) for score in SCORES]),
     ("B-2-number-positional", "reproduced", "number-*", scores(np.s_[-1, 4], 1)),
     ("B-2-number-symbolic", "reproduced", "number-*", scores(np.s_[-1, 4], 0)),

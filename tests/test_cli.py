@@ -108,7 +108,7 @@ def test_bench(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["demo", "--inputs", "1"], "inputs must be at least 2"),
+        (["demo", "--inputs", "1"], "inputs must be at least 8"),
         (["demo", "--seed", "-1"], "seed must be at least 0, not -1"),
         (["demo", "--tau", "0"], "tau must be a positive number"),
         (["demo", "--tau", "warm"], "--tau"),
@@ -172,7 +172,7 @@ def test_bad_input_is_one_sentence_and_an_exit_code(arguments, says, tmp_path, m
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["demo", "--inputs", "1"], "ropescope: inputs must be at least 2"),
+        (["demo", "--inputs", "1"], "ropescope: inputs must be at least 8"),
         (["nothing"], "No such command 'nothing'"),
         # Wrong types: in this process the checks of the tests would speak first.
         (["train", "number", "--set", "samples=[1]"], "samples must be 3 numbers"),

@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from ..runs import Run
-from .measured import MeasuredRun, NotRunError
+from .measured import MeasuredRun
+from .measured import NotRunError as NotRunError  # noqa: PLC0414
 
 Verdict = Literal["reproduced", "partly", "not", "not run"]
 Paper = Literal["A", "B", "ours"]

@@ -190,14 +190,12 @@ def uniform_start(runs: Runs) -> Found:
     "B",
     "section 3.1, figure 2C",
     "visible in the curves",
-    "Rank correlation over steps of mean |positional - symbolic| with mean accuracy; 0.8. Steps of a run are not independent, "
-    "so there is no p-value: seeds are what repeats it. " + SEEDS,
+    "Rank correlation over steps, which has no p-value, of mean |positional - symbolic| with mean accuracy; 0.8. " + SEEDS,
 )
 def purity_rises(runs: Runs) -> Found:
     """Heads become pure as accuracy rises."""
     found = [*trained(runs, "number"), *trained(runs, "letter")]
-    together = [one.milestones["purity_and_accuracy"] for one in found]
-    if None in together:
+    if None in (together := [one.milestones["purity_and_accuracy"] for one in found]):
         raise NotRunError("purity or accuracy does not vary over the steps of a run")
     ranks = [each["spearman"] for each in together]
     text = f"rank correlation {span(ranks)} over {len(found)} runs"
@@ -383,17 +381,12 @@ def hops_follow_heads(runs: Runs) -> Found:
 def letter_waits(runs: Runs) -> Found:
     """In the letter task all hop counts wait for the last symbolic head."""
     found = trained(runs, "letter")
-    texts, holds = [], []
-    for one in found:
-        heads, learned = pure_heads(one, "final_symbolic"), one.milestones["learned_at"]
-        if not heads or None in learned:
-            texts.append(f"seed {one.seed}: {'not all hop counts learned' if heads else 'no pure symbolic head'}")
-            holds.append(False)
-            continue
-        last = max(pure_heads(one, "first_symbolic")[n] for n in heads)
-        texts.append(f"seed {one.seed}: head {last:,}, hops {max(learned):,}")
-        holds.append(last <= max(learned))
-    return Found("; ".join(texts), every(holds), found[0].run, "learning")
+    if any(not pure_heads(one, "final_symbolic") or None in one.milestones["learned_at"] for one in found):
+        return Found("no pure symbolic head, or a hop count never learned, in some seed", "not", found[0].run, "learning")
+    last = [max(pure_heads(one, "first_symbolic")[n] for n in pure_heads(one, "final_symbolic")) for one in found]
+    learned = [max(one.milestones["learned_at"]) for one in found]
+    text = "; ".join(f"seed {one.seed}: head {a:,}, hops {b:,}" for one, a, b in zip(found, last, learned, strict=True))
+    return Found(text, every(head <= hop for head, hop in zip(last, learned, strict=True)), found[0].run, "learning")
 
 
 @claim(

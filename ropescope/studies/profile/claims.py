@@ -48,8 +48,8 @@ STRONG = -0.7
     "section 4",
     "r = -0.91, p ≤ 1e-4",
     f"r at most {STRONG}, and below r of the same heads with logits drawn anew at the same spread (p < 0.05), in every profile "
-    "in which both were measured; partly if only the first. Noise alone correlates the scores, as both cannot be low. Paper A's "
-    "p takes heads as independent, which they are not. " + OTHERS,
+    "in which both were measured; partly if only the first. Noise alone correlates the scores, as both cannot be low. Paper "
+    "A's p takes heads as independent, which they are not. " + OTHERS,
 )
 def correlation(runs: Runs) -> Found:
     """Positional and symbolic scores over heads are strongly negatively correlated."""
@@ -150,8 +150,8 @@ def norms(runs: Runs) -> Found:
     "A",
     "section 4",
     "Gemma 2, Qwen 2, Llama 3",
-    f"r of both scores over heads at most {STRONG} in every model of each family; generations differ from the paper's. Noise is "
-    "a matter of A-4-correlation.",
+    f"r of both scores over heads at most {STRONG} in every model of each family; generations differ from the paper's. Noise "
+    "is a matter of A-4-correlation.",
 )
 def families(runs: Runs) -> Found:
     """The findings on heads hold across families."""
