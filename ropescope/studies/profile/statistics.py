@@ -97,12 +97,12 @@ def related(x: Table, y: Table, seed: int = 0) -> dict[str, Any] | None:
     }
 
 
-def _ranked(x: Table, y: Table) -> Table:
+def _ranked(x: Table, y: Table) -> tuple[Table, Table]:
     """Ranks over the heads that have both; NaN for the others."""
     both = np.isfinite(x) & np.isfinite(y)
     ranks = np.full((2, *x.shape), np.nan)
     ranks[:, both] = rankdata([x[both], y[both]], axis=1)
-    return ranks
+    return ranks[0], ranks[1]
 
 
 def _noise(dataset: xr.Dataset) -> dict[str, Any] | None:
