@@ -1,8 +1,9 @@
-"""Models inside wrappers: compiled, with PEFT adapters, with weights that are elsewhere until a layer runs."""
+"""Models inside wrappers: compiled, of PEFT, TransformerLens or nnsight, with weights that are elsewhere until a layer runs."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -12,9 +13,21 @@ from torch import Tensor, nn
 
 from .calls import RefusedError
 
+BRIDGED = "_original_component"
+"""The module that a TransformerLens bridge stands for, among its children."""
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model of `transformers` inside `torch.compile` and PEFT, with the layers that PEFT has added to it."""
+
+def unwrapped(model: Any) -> nn.Module:
+    """The model of `transformers` inside `torch.compile`, PEFT, nnsight or a TransformerLens bridge.
+
+    Layers that PEFT has added belong to it. A bridge computes attention itself, so it is read without its bridges.
+    """
+    if not isinstance(model, nn.Module) and isinstance(inside := getattr(model, "_module", None), nn.Module):
+        model = inside  # nnsight's Envoy is no module
+    if isinstance(original := getattr(model, "original_model", None), nn.Module):
+        model = original
+    if isinstance(model, nn.Module) and any(BRIDGED in module._modules for module in model.modules()):
+        return _without_bridges(model)
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
@@ -24,10 +37,32 @@ def unwrapped(model: nn.Module) -> nn.Module:
                     f"{type(model).__name__} puts learnt vectors in front of every prompt, which are no tokens: give its "
                     f"get_base_model() instead"
                 )
-            inner = model.get_base_model()  # type: ignore[operator]
+            inner = model.get_base_model()
         if not isinstance(inner, nn.Module) or inner is model:
-            return model
+            found: nn.Module = model
+            return found
         model = inner
+
+
+def _without_bridges(model: nn.Module) -> nn.Module:
+    """The same model with the same parameters, in which no module is a bridge; RefusedError if it computes something else."""
+    twin = _twin(model)
+    ids = torch.arange(1, 9, device=device_of(model))[None]
+    with torch.inference_mode():
+        theirs, ours = (each(input_ids=ids, use_cache=False).logits.log_softmax(-1) for each in (model, twin))
+    if not torch.allclose(theirs, ours, atol=1e-3, rtol=0):
+        raise RefusedError(
+            "the bridge computes other logits than the model of transformers inside it: give the model that was bridged"
+        )
+    return twin
+
+
+def _twin(module: nn.Module) -> nn.Module:
+    while BRIDGED in module._modules:
+        module = module._modules[BRIDGED]  # type: ignore[assignment]
+    twin = copy.copy(module)
+    twin._modules = {name: None if child is None else _twin(child) for name, child in module._modules.items()}
+    return twin
 
 
 @contextlib.contextmanager
