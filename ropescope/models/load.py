@@ -1,4 +1,4 @@
-"""Loading a model by its name: a folder, a GGUF file, or an id of the model hub. Weights are loaded in single precision."""
+"""Loading a model by its name: a folder, a GGUF file, or an id of the model hub."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from torch import nn
 from ..console import first_line
 from .headers import check_gguf, count_safetensors
 from .identity import CODE, READ, WEIGHTS, model_files, refuse_pickles
+from .place import check_precision, choose_device, parse_memory
+from .stream import open_streamed
 
 PACKED, SLACK = 16, 1 << 28
 """A model may have this many numbers for each one in its file, where several can be packed into one, and this many beside."""
@@ -33,17 +35,30 @@ class Loaded:
     about: dict[str, Any]
 
 
-def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = False) -> Loaded:
+def load_model(
+    source: str,
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
+    *,
+    device: str = "auto",
+    revision: str | None = None,
+    memory: str | int | None = None,
+) -> Loaded:
     """A causal language model with its tokenizer, from a folder, a GGUF file or the model hub.
 
     source             folder of `transformers`, GGUF file, or hub id (only that uses the network)
-    dtype              float32 or float64: half precision changes scores
+    dtype              auto (as stored; GGUF files in float32), float32, float64, bfloat16 or float16
     trust_remote_code  run the code that comes with a model: only for models whose code you have read
+    device             auto (a CUDA device if there is one, else the CPU), cpu, cuda, cuda:1, mps, ...
+    revision           branch, tag or commit of a hub id
+    memory             for models larger than memory: bytes, or a text such as 8GB. Weights then stay on disk, and one layer at
+                       a time is in memory while a batch passes through it
 
     The result has `model`, `tokenizer` (None where there is none), `context` (most tokens of an input, or None) and `about`
     (family, sizes, hashes of all files that were read, and the commit of a hub id).
 
-    Raises ValueError if there is no such model, it cannot be read, or dtype is another.
+    Raises ValueError if there is no such model, it cannot be read, a setting is not allowed, or memory does not hold the
+    largest layer.
 
     >>> import ropescope as rs
     >>> from ropescope.models.bundled import bundled_folder
@@ -51,21 +66,27 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
     >>> loaded.about["family"], loaded.about["layers"], loaded.tokenizer is None
     ('gptj', 12, True)
     """
-    if dtype not in ("float32", "float64"):
-        raise ValueError(f"dtype must be float32 or float64, not {dtype!r}: half precision changes scores")
+    check_precision(dtype)
+    chosen, limit = choose_device(device), parse_memory(memory)
     path = Path(source)
     is_hub_id = not path.exists()
+    if revision is not None and not is_hub_id:
+        raise ValueError(f"revision is for hub ids, and {source} is a file or folder: leave it out")
     with quiet_loading():
-        where, options = _locate(source, trust_remote_code)
+        where, options = _locate(source, trust_remote_code, revision)
         options["trust_remote_code"] = trust_remote_code
         read = Path(where) / options.get("gguf_file", "")
+        if limit is not None and read.is_file():
+            raise ValueError(f"memory needs safetensors, and {source} is a GGUF file: load it once and save it as safetensors")
         try:
             _require_fitting(read, where, options)
-            model = _open(where, getattr(torch, dtype), options)
+            model = _open(where, dtype, options, chosen, limit)
+            run_experts_in_double(model)
         except Exception as error:  # many libraries may fail in many ways on the contents of a file
             raise ValueError(f"{source} cannot be opened as a causal language model: {first_line(error)}") from None
         tokenizer = _tokenizer(where, options)
-    require_finite(model, source)
+    if limit is None:  # streamed weights are checked as they are read
+        require_finite(model, source)
     config = model.config.get_text_config()
     weights, files = model_files(read)
     about = {
@@ -74,17 +95,18 @@ def load_model(source: str, dtype: str = "float32", trust_remote_code: bool = Fa
         "layers": getattr(config, "num_hidden_layers", None),
         "heads": getattr(config, "num_attention_heads", None),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "dtype": dtype,
+        "dtype": str(model.dtype).removeprefix("torch."),
         "weights": weights,
         "files": files,
         **({"revision": read.name} if is_hub_id else {}),
+        **({"device": str(chosen)} if chosen.type != "cpu" else {}),
     }
     context = getattr(config, "max_position_embeddings", None)
     vocabulary: int = model.get_input_embeddings().weight.shape[0]
     return Loaded(model.eval(), tokenizer, context, vocabulary, about)
 
 
-def _locate(source: str, code: bool) -> tuple[str, dict[str, Any]]:
+def _locate(source: str, code: bool, revision: str | None = None) -> tuple[str, dict[str, Any]]:
     """The folder for `from_pretrained` and its options; files of a hub id are downloaded, code only if that is wanted."""
     path = Path(source)
     if path.suffix == ".gguf":
@@ -97,10 +119,10 @@ def _locate(source: str, code: bool) -> tuple[str, dict[str, Any]]:
         return source, {"local_files_only": True}
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise ValueError(f"{source} is neither a folder nor a GGUF file nor a hub id like org/name")
-    return str(_download(source, code)), {"local_files_only": not code}  # code may lie in another repository
+    return str(_download(source, code, revision)), {"local_files_only": not code}  # code may lie in another repository
 
 
-def _download(source: str, code: bool) -> Path:
+def _download(source: str, code: bool, revision: str | None) -> Path:
     """The folder of a hub id in the cache, named after its commit. Pickles are never downloaded.
 
     So one commit is loaded, hashed and recorded: `from_pretrained` would ask for every file anew.
@@ -109,22 +131,25 @@ def _download(source: str, code: bool) -> Path:
 
     wanted = [*READ, f"model{WEIGHTS}", f"adapter_model{WEIGHTS}", *([CODE] if code else [])]
     try:
-        return Path(snapshot_download(source, allow_patterns=wanted))
+        return Path(snapshot_download(source, revision=revision, allow_patterns=wanted))
     except Exception as error:  # the hub, the network or the disk may fail in many ways
         raise ValueError(f"{source} cannot be downloaded: {first_line(error)}") from None
 
 
-def _open(where: str, dtype: torch.dtype, options: dict[str, Any]) -> Any:
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+def _open(where: str, dtype: str, options: dict[str, Any], device: torch.device, memory: int | None) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415
 
+    asked: Any = "auto" if dtype == "auto" and "gguf_file" not in options else getattr(torch, dtype, torch.float32)
+    if memory is not None:
+        config = AutoConfig.from_pretrained(where, **options)
+        return open_streamed(Path(where), config, asked, device, memory, options["trust_remote_code"])
     if "gguf_file" not in options:
         options = {**options, "use_safetensors": True}  # or pickles would be loaded where there is nothing else
-    loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, output_loading_info=True, **options)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=asked, output_loading_info=True, **options)
     model, found = loaded
     if missing := sorted(found["missing_keys"]):  # they would be filled with random numbers
         raise ValueError(f"{len(missing)} of its weights are not in the file, first {missing[0]}")
-    run_experts_in_double(model)
-    return model
+    return model.to(device) if device.type != "cpu" else model
 
 
 def run_experts_in_double(model: nn.Module) -> None:

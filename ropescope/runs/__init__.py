@@ -9,7 +9,7 @@ from .history import History, HistoryFolder, Row, Trajectory, make_trajectory, r
 from .key import keyed, made_with, refuse_different, refuse_other
 from .lock import locked, new_folder
 from .sealed import SEAL, cached_arrays, packed_arrays, read_arrays, read_json, read_sealed, sealed
-from .units import ENGINES, HERE, Engine, cached_units, in_order, spread
+from .units import ENGINES, HERE, Engine, cached_batches, cached_units, in_order, spread
 
 __all__ = [
     "ENGINES",
@@ -22,6 +22,7 @@ __all__ = [
     "Run",
     "Trajectory",
     "cached_arrays",
+    "cached_batches",
     "cached_units",
     "claim",
     "find_runs",

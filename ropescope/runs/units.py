@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,12 +94,34 @@ def cached_units(
     engine: Engine = HERE,
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Arrays of all units in order, each written to its file as soon as it is done; units with a file are not done again."""
+    return cached_batches(paths, _singly, (work, shared), units, lambda _: 1, engine)
+
+
+def _singly(shared: tuple[Callable[[Any, Any], Result], Any], units: Sequence[Any]) -> list[Result]:
+    work, inner = shared
+    return [work(inner, unit) for unit in units]
+
+
+def cached_batches(
+    paths: Sequence[Path],
+    work: Callable[[Shared, Sequence[Unit]], Sequence[Mapping[str, NDArray[Any]]]],
+    shared: Shared,
+    units: Sequence[Unit],
+    together: Callable[[Sequence[Unit]], int],
+    engine: Engine = HERE,
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """The same for work that does several units at once: of those that are missing, `together` says how many are next."""
     missing = [number for number, path in enumerate(paths) if not path.exists()]
-    there = set(range(len(paths))).difference(missing)
-    with closing(spread(work, shared, [units[number] for number in missing], engine)) as coming:
+    there, batches, rest = set(range(len(paths))).difference(missing), list[list[int]](), missing
+    while rest:
+        count = max(1, together([units[number] for number in rest]))
+        batches.append(rest[:count])
+        rest = rest[count:]
+    with closing(spread(work, shared, [[units[n] for n in batch] for batch in batches], engine)) as coming:
         for number, path in enumerate(paths):
             while number not in there:
-                at, arrays = next(coming)
-                cached_arrays(paths[missing[at]], lambda arrays=arrays: arrays)  # type: ignore[misc]
-                there.add(missing[at])
-            yield cached_arrays(path, partial(work, shared, units[number]))
+                at, results = next(coming)
+                for done, arrays in zip(batches[at], results, strict=True):
+                    cached_arrays(paths[done], lambda arrays=arrays: arrays)  # type: ignore[misc]
+                    there.add(done)
+            yield cached_arrays(path, lambda number=number: work(shared, [units[number]])[0])  # type: ignore[misc]

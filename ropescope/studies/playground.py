@@ -21,7 +21,7 @@ from torch import Tensor
 from ..heads import Heads
 from ..logits import layer_factors
 from ..measures.scores import swap_scores
-from ..models.adapter import Adapter, LayerRead, read_layers
+from ..models.adapter import Adapter, LayerRead, device_of, read_layers
 from ..models.gptj import GPTJ
 from ..rope import Rope
 from ..tasks import MultihopTask, Samples
@@ -54,8 +54,7 @@ def subject(
     if len(prompt) > LONGEST:
         raise ValueError(f"the playground takes prompts of at most {LONGEST} tokens, not {len(prompt):,}")
     found: list[tuple[int, Heads]] = []
-    device = next((model.model if isinstance(model, Adapter) else model).parameters()).device
-    ids = torch.from_numpy(prompt.ids)[None].to(device)
+    ids = torch.from_numpy(prompt.ids)[None].to(device_of(model.model if isinstance(model, Adapter) else model))
 
     def on_layer(read: LayerRead) -> None:
         if len(prompt) - read.heads.first_seen() > 2:  # else there is nothing to swap

@@ -25,7 +25,7 @@ def run(settings: Settings, work: Work) -> Outcome:
         return _own(settings, work)
     if settings.what == "ray":
         torch.set_num_threads(1)  # as many as a node has CPUs
-    loaded = load_model(settings.model)
+    loaded = load_model(settings.model, "float32")
     if loaded.tokenizer is None:
         raise ValueError(f"{settings.model} has no tokenizer beside it: prompts need one")
     return {"watch": _watch, "profile": _profile, "ray": _ray}[settings.what](settings, loaded, work)

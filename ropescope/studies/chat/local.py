@@ -32,7 +32,7 @@ class Local:
     """
 
     def __init__(self, source: str) -> None:
-        loaded: Loaded = load_model(source)
+        loaded: Loaded = load_model(source, "float32")
         if loaded.tokenizer is None:
             raise ValueError("the model has no tokenizer beside it: questions need one")
         self.network: Any = loaded.model

@@ -26,9 +26,17 @@ class Settings:
     sensitivity: bool = option(True, "Try other temperatures, permutations and single tokens, too.")
     tau: float = option(1e-4, "Temperature of the weighting of swaps.")
     tolerance: float = option(1e-3, "Error that scores of long prompts and of planes may have; 0 computes them exactly.")
-    dtype: str = option("float32", "float32 or float64.")
+    device: str = option("auto", "auto (a CUDA device if there is one, else the CPU), cpu, cuda, cuda:1, mps, ...")
+    dtype: str = option("auto", "auto (as stored; GGUF files in float32), float32, float64, bfloat16 or float16.")
+    revision: str | None = option(None, "Branch, tag or commit of a hub id.")
+    batch: int | None = option(None, "Prompts in one forward pass.  [default: 1; with memory, as many as fit]")
+    memory: str | None = option(None, "For models larger than memory, such as 8GB: layers are read from disk as they run.")
     trust_remote_code: bool = option(False, "Let the model bring its own code. Read it first.")
     seed: int = option(0, "Seed of everything random.")
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise ValueError(f"batch must be at least 1, not {self.batch}")
 
 
 def _folder(settings: Settings) -> Path:
@@ -44,6 +52,7 @@ STUDIES = (
         help="Score every head of a language model on a set of prompts. An interrupted run can be resumed.",
         examples=(
             "ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2",
+            "ropescope profile weights/smollm2-135m --dtype bfloat16 --batch 8 --memory 2GB --out out/small",
             "ropescope profile weights/smollm2-135m --engine ray --address head:6379 --out out/smollm2",
         ),
         group="Your model",

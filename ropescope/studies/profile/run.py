@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,12 @@ from ...models.adapter import Adapter, read_layers
 from ...models.gptj import GPTJ
 from ...models.load import load_model
 from ...models.source import Source, open_source, parameter_hash, source_of
-from ...runs import HERE, Engine, cached_units, claim
+from ...models.stream import streams
+from ...runs import HERE, Engine, cached_batches, claim
 from ...tasks import prompts as makers
 from ...tasks.prompts import Prompt, as_prompt
 from .. import playground, study_named
-from ..head_scores import TOLERANCE, Row, Scoring, dataset, device_of, measure, packed
+from ..head_scores import TOLERANCE, Row, Scoring, dataset, device_of, measure_each, packed
 from ..study import Outcome, Work
 from . import Settings
 from .head_details import examples, head_details
@@ -66,7 +68,10 @@ class Subject:
 def run(settings: Settings, work: Work) -> Outcome:
     """The outcome of `ropescope profile`. Scores of finished prompts are stored in the run folder, to resume from."""
     scoring = Scoring(settings.tau, settings.planes, settings.sensitivity, seed=settings.seed, tolerance=settings.tolerance)
-    loaded = load_model(settings.model, settings.dtype, settings.trust_remote_code)
+    if settings.memory is not None and work.engine.name != "here":
+        raise ValueError("memory is for a model in one process: set engine to here")
+    asked = settings.model, settings.dtype, settings.trust_remote_code
+    loaded = load_model(*asked, device=settings.device, revision=settings.revision, memory=settings.memory)
     model = Adapter(loaded.model)
     named = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed")
     options = {name: getattr(settings, name) for name in named}
@@ -80,9 +85,11 @@ def run(settings: Settings, work: Work) -> Outcome:
     subject = Subject(model, loaded.about, prompts, about, makers.describe(about), short)
     source: Source | None = None
     if work.engine.name != "here":
-        source = source_of(loaded.model, settings.model, settings.dtype, settings.trust_remote_code)
-    units = cached_rows(source or model, prompts, scoring, subject.config(scoring), work.folder, work.engine)
-    work.tell(_cost_line(model, prompts, scoring))
+        source = source_of(loaded.model, *asked, settings.device, settings.revision)
+    together = batches_for(model, settings.batch)
+    units = cached_rows(source or model, prompts, scoring, subject.config(scoring), work.folder, work.engine, together)
+    if settings.memory is None:  # reading the weights once more would cost more than it tells
+        work.tell(_cost_line(model, prompts, scoring))
     scores = _dataset(subject, list(work.progress(units, len(prompts), "prompts")), scoring.seed)
     return _outcome(subject, scores, scoring)
 
@@ -97,6 +104,7 @@ def profile(
     permutations: int = 200,
     seed: int = 0,
     tolerance: float = TOLERANCE,
+    batch: int | None = None,
     out: str | Path | None = None,
     name: str | None = None,
 ) -> xr.Dataset:
@@ -111,6 +119,8 @@ def profile(
     permutations  how many random permutations to try
     seed          of the permutations
     tolerance     error that scores of many single tokens may have, bounded in `score_error`; 0 computes them exactly
+    batch         how many prompts are in one forward pass, also of unequal lengths; 1 unless given, and as many as fit for a
+                  model that `load_model` streams from disk
     out           a folder to write the run to, with data, figures and summary, for `ropescope report`
     name          what to call the model in the result
 
@@ -133,8 +143,9 @@ def profile(
     scoring = Scoring(tau, planes, sensitivity, permutations, seed, tolerance)
     asked = [as_prompt(prompt) for prompt in prompts]
     called = name or _name(model)
+    together = batches_for(adapter, batch)
     if out is None:
-        return dataset([measure(adapter, prompt, scoring) for prompt in asked], {"model": called})
+        return dataset(_rows(adapter, asked, scoring, together), {"model": called})
     from ..runner import run_in_folder  # noqa: PLC0415
 
     subject, found = _given(adapter, asked, called), []
@@ -142,7 +153,7 @@ def profile(
     def compute(work: Work) -> Outcome:
         claim(work.folder, subject.config(scoring), __name__, *HOLDS)
         # Nothing is resumed: a model in memory may have been changed in ways that its weights do not show.
-        found.append(_dataset(subject, [measure(adapter, prompt, scoring) for prompt in asked], seed))
+        found.append(_dataset(subject, _rows(adapter, asked, scoring, together), seed))
         return _outcome(subject, found[0], scoring)
 
     run_in_folder(study_named("profile"), compute, Path(out))
@@ -188,6 +199,37 @@ def _outcome(subject: Subject, scores: xr.Dataset, scoring: Scoring) -> Outcome:
     return Outcome(subject.config(scoring), statistics(scores), data)
 
 
+Together = Callable[[Sequence[Prompt]], int]
+"""How many of the next prompts are in one forward pass."""
+
+
+def _one(_: Sequence[Prompt]) -> int:
+    return 1
+
+
+def batches_for(model: Adapter | GPTJ, batch: int | None) -> Together:
+    """How many prompts share a forward pass: `batch`, or as many as fit beside a streamed layer, or one."""
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch must be at least 1, not {batch}")
+    stream = streams.get(model.model) if isinstance(model, Adapter) else None
+    if batch is not None or stream is None:
+        return lambda _: batch or 1
+
+    def fitting(prompts: Sequence[Prompt]) -> int:
+        longest = list(accumulate(map(len, prompts), max))
+        return sum(number * most <= stream.tokens(most) for number, most in enumerate(longest, start=1))
+
+    return fitting
+
+
+def _rows(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring, together: Together) -> list[Row]:
+    rows: list[Row] = []
+    while len(rows) < len(prompts):
+        rest = prompts[len(rows) :]
+        rows += measure_each(model, rest[: max(1, together(rest))], scoring)
+    return rows
+
+
 def cached_rows(
     model: Adapter | GPTJ | Source,
     prompts: Sequence[Prompt],
@@ -195,20 +237,21 @@ def cached_rows(
     config: Mapping[str, Any],
     folder: Path,
     engine: Engine = HERE,
+    together: Together = _one,
 ) -> Iterator[Row]:
-    """Measures prompt by prompt. Each is stored in `folder/inputs` as it comes; what is there already is not computed again.
+    """Measures batch by batch. Each prompt's are stored in `folder/inputs` as they come; what is there is not computed again.
 
     An engine of other processes takes the model's `Source`, as each of them opens its own.
     """
     claim(folder, config, __name__, *HOLDS)
     paths = [folder / "inputs" / f"{number:05d}.safetensors" for number in range(len(prompts))]
-    return cached_units(paths, measure_unit, (model, scoring), prompts, engine)
+    return cached_batches(paths, measure_units, (model, scoring), prompts, together, engine)
 
 
-def measure_unit(shared: tuple[Adapter | GPTJ | Source, Scoring], prompt: Prompt) -> Row:
-    """All measures of one prompt, in whatever process."""
+def measure_units(shared: tuple[Adapter | GPTJ | Source, Scoring], prompts: Sequence[Prompt]) -> list[Row]:
+    """All measures of the prompts of a batch, in whatever process."""
     model, scoring = shared
-    return measure(_adapter(model) if isinstance(model, Source) else model, prompt, scoring)
+    return measure_each(_adapter(model) if isinstance(model, Source) else model, prompts, scoring)
 
 
 @lru_cache(maxsize=1)
