@@ -112,12 +112,12 @@ def test_from_the_shell_and_resumed_with_another_batch(folder, tmp_path):
     whole = rs.run("profile", **options, device="cpu", out=tmp_path / "whole")
     streamed = rs.run("profile", **options, memory="50MB", out=tmp_path / "streamed")
     assert whole.summary["config"] == streamed.summary["config"]
-    np.testing.assert_allclose(whole.dataset().positional, streamed.dataset().positional, atol=1e-3)  # rounded otherwise
+    np.testing.assert_allclose(whole.dataset.positional, streamed.dataset.positional, atol=1e-3)  # rounded otherwise
     for number in (1, 2):
         (tmp_path / "streamed" / "inputs" / f"{number:05d}.safetensors").unlink()
     (tmp_path / "streamed" / "summary.json").unlink()
     again = rs.run("profile", **options, batch=2, out=tmp_path / "streamed")
-    np.testing.assert_allclose(again.dataset().positional, streamed.dataset().positional, atol=1e-3)
+    np.testing.assert_allclose(again.dataset.positional, streamed.dataset.positional, atol=1e-3)
 
 
 def test_the_hash_is_that_of_stored_weights(folder):

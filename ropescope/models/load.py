@@ -87,10 +87,19 @@ def load_model(
         tokenizer = _tokenizer(where, options)
     if limit is None:  # streamed weights are checked as they are read
         require_finite(model, source)
+    about = {"source": source if is_hub_id else path.name, **_about(model, read)}
+    about |= {"revision": read.name} if is_hub_id else {}
+    about |= {"device": str(chosen)} if chosen.type != "cpu" else {}
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    vocabulary: int = model.get_input_embeddings().weight.shape[0]
+    return Loaded(model.eval(), tokenizer, context, vocabulary, about)
+
+
+def _about(model: Any, read: Path) -> dict[str, Any]:
+    """Family, sizes, precision, and hashes of all files that were read."""
     config = model.config.get_text_config()
     weights, files = model_files(read)
-    about = {
-        "source": source if is_hub_id else path.name,
+    return {
         "family": model.config.model_type,
         "layers": getattr(config, "num_hidden_layers", None),
         "heads": getattr(config, "num_attention_heads", None),
@@ -98,12 +107,7 @@ def load_model(
         "dtype": str(model.dtype).removeprefix("torch."),
         "weights": weights,
         "files": files,
-        **({"revision": read.name} if is_hub_id else {}),
-        **({"device": str(chosen)} if chosen.type != "cpu" else {}),
     }
-    context = getattr(config, "max_position_embeddings", None)
-    vocabulary: int = model.get_input_embeddings().weight.shape[0]
-    return Loaded(model.eval(), tokenizer, context, vocabulary, about)
 
 
 def _locate(source: str, code: bool, revision: str | None = None) -> tuple[str, dict[str, Any]]:

@@ -41,6 +41,10 @@ HOLDS = "profile", "a profile of another model, prompts or settings"
 """What the run folder of a profile holds, and what one holds that is not to be mixed with it."""
 
 
+Together = Callable[[Sequence[Prompt]], int]
+"""How many of the next prompts are in one forward pass."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """A model and the prompts to profile it on.
@@ -146,17 +150,22 @@ def profile(
     together = batches_for(adapter, batch)
     if out is None:
         return dataset(_rows(adapter, asked, scoring, together), {"model": called})
+    return _into_folder(_given(adapter, asked, called), scoring, together, Path(out))
+
+
+def _into_folder(subject: Subject, scoring: Scoring, together: Together, out: Path) -> xr.Dataset:
+    """The scores, after they, figures and summary were written to a folder."""
     from ..runner import run_in_folder  # noqa: PLC0415
 
-    subject, found = _given(adapter, asked, called), []
+    found = []
 
     def compute(work: Work) -> Outcome:
         claim(work.folder, subject.config(scoring), __name__, *HOLDS)
         # Nothing is resumed: a model in memory may have been changed in ways that its weights do not show.
-        found.append(_dataset(subject, _rows(adapter, asked, scoring, together), seed))
+        found.append(_dataset(subject, _rows(subject.model, subject.prompts, scoring, together), scoring.seed))
         return _outcome(subject, found[0], scoring)
 
-    run_in_folder(study_named("profile"), compute, Path(out))
+    run_in_folder(study_named("profile"), compute, out)
     return found[0]
 
 
@@ -197,10 +206,6 @@ def _outcome(subject: Subject, scores: xr.Dataset, scoring: Scoring) -> Outcome:
         played = playground.subject(subject.model, prompt, called, origin, scoring.tau)
         data["playground.json"] = json.dumps(playground.playground(played)) + "\n"
     return Outcome(subject.config(scoring), statistics(scores), data)
-
-
-Together = Callable[[Sequence[Prompt]], int]
-"""How many of the next prompts are in one forward pass."""
 
 
 def _one(_: Sequence[Prompt]) -> int:
