@@ -122,7 +122,7 @@ def profile(
     sensitivity   try other temperatures, full permutations and swaps of single tokens, too
     permutations  how many random permutations to try
     seed          of the permutations
-    tolerance     error that scores of many single tokens may have, bounded in `score_error`; 0 computes them exactly
+    tolerance     error that scores of many tokens and of planes may have (`score_error`, `plane_error`); 0 for none
     batch         how many prompts are in one forward pass, also of unequal lengths; 1 unless given, and as many as fit for a
                   model that `load_model` streams from disk
     out           a folder to write the run to, with data, figures and summary, for `ropescope report`
