@@ -118,7 +118,7 @@ def profile(
     prompts       `Prompt`s (see `binding_prompts`), or sequences of at least four token ids, whose tokens move one by one but
                   for the first, on which heads rest, and the last, which is the query
     tau           temperature of the weighting of swaps
-    planes        score every RoPE plane alone, too, which takes several times as long
+    planes        score every RoPE plane alone, too, which takes about twice as long
     sensitivity   try other temperatures, full permutations and swaps of single tokens, too
     permutations  how many random permutations to try
     seed          of the permutations
