@@ -10,6 +10,7 @@ from scipy.stats import pearsonr, spearmanr
 import ropescope as rs
 from ropescope.measures import redrawn, view
 from ropescope.measures.intervals import LEAST_INPUTS, beyond_noise, mean_interval, turned_p_value, within_layers
+from ropescope.studies.canonical.findings import shape
 
 TRIALS = 6_000
 DRAWN = {
@@ -115,6 +116,15 @@ def test_looks_of_one_training_run_have_no_p_value():
     """Two random walks of 135 looks that have nothing to do with each other: three in four would be called significant."""
     walks = np.random.default_rng(0).normal(size=(2, 200, 135)).cumsum(-1)
     assert np.mean([spearmanr(x, y).pvalue < 0.05 for x, y in zip(*walks, strict=True)]) > 0.6
+
+
+def test_bend_over_places_has_the_size_it_says():
+    """Five seeds whose accuracy differs, but is the same at all places: 125 test sequences for each of 16."""
+    draws, angles = np.random.default_rng(0), np.array([0.0, 0.1, 0.2])
+    accuracy = draws.beta(20, 20, (1_500, 5, 3))
+    places = draws.binomial(125, accuracy[..., None], (1_500, 5, 3, 16)) / 125
+    size = np.mean([shape(place, final, angles)["bend_p"] < 0.05 for place, final in zip(places, accuracy, strict=True)])
+    assert 0.03 <= size <= 0.07, size
 
 
 # Noise

@@ -11,6 +11,7 @@ import xarray as xr
 from ...charts import INSIDE, PICKED, TICKS, Chart, Inline, across, corners, picked, up
 from ...measures.intervals import LEAST_INPUTS, mean_of_known
 from ...measures.purity import MARGIN
+from ..claims import small_p
 from .look import DARK_TO_LIGHT, HEAD_TOOLTIP, SCORE_COLOURS, head_names, legend, small_title, titled
 from .rows import Stats, head_rows, short, signed
 from .statistics import SCORES, Table, by_input, paired_means
@@ -226,7 +227,7 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | No
         for score, found in stats["classical"][name].items():
             if found is not None:
                 r, p_value = found["spearman"]["r"], found.get("within_layers", {}).get("p_value")
-                of_chance = "" if p_value is None else f", p = {p_value:.2g}"
+                of_chance = "" if p_value is None else f", {small_p(p_value)}"
                 lines.append(f"with {score}: rank correlation {signed(r)}{of_chance}")
                 links.append((abs(r), f"{title} and {score} score, rank correlation {signed(r)}"))
         # Heads with high values are drawn last, lest the many low ones cover them.
