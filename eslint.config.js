@@ -5,7 +5,7 @@ export default [
   { ignores: [".venv/", "out/", "results/", "node_modules/"] },
   js.configs.recommended,
   {
-    files: ["ropescope/report/assets/**/*.js"],
+    files: ["ropescope/html/assets/**/*.js"],
     languageOptions: { ecmaVersion: 2023, sourceType: "module", globals: globals.browser },
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {

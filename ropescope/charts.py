@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
 
+from .html import ASSETS, asset, document, engine, for_script, packed, packed_engine
+from .html.modules import joined
 from .runs import write_whole
 
 # Okabe and Ito's colours: colour-blind readers can tell them apart.
@@ -55,6 +59,64 @@ class Figure:
     reading: str
     title: str | None = None
     width: Literal["full", "half", "two-thirds", "third"] = "full"
+
+    def __post_init__(self) -> None:
+        """Make the chart safe to show: its rows may hold any text."""
+        escaped(self.chart)
+
+
+class _Json(json.JSONEncoder):
+    """JSON that cannot end the script element it stands in."""
+
+    def encode(self, o: Any) -> str:
+        return str(for_script(o))
+
+
+class _Escaped:
+    """What Altair's charts write as HTML, for notebooks and files, with all text escaped.
+
+    Altair writes JSON into a script element as it is, so that `</script>` in a row would end the element.
+    """
+
+    def to_html(self, *given: Any, **named: Any) -> str:
+        return super().to_html(*given, **{**named, "json_kwds": {"cls": _Json}})  # type: ignore[misc, no-any-return]
+
+    def save(self, fp: Any, format: Any = None, *given: Any, **named: Any) -> None:
+        is_html = format == "html" or (format is None and str(fp).endswith(".html"))
+        more = {"json_kwds": {"cls": _Json}} if is_html else {}
+        super().save(fp, format, *given, **{**named, **more})  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, *given: Any, **named: Any) -> Any:
+        shown = super()._repr_mimebundle_(*given, **named)  # type: ignore[misc]
+        if isinstance(shown, dict) and "text/html" in shown:
+            return alt.renderers.get()(self.to_dict(context={"pre_transform": False}), json_kwds={"cls": _Json})  # type: ignore[attr-defined, misc]
+        return shown
+
+
+@cache
+def _escaped_class(kind: Any) -> type:
+    return type(kind.__name__, (_Escaped, kind), {"__doc__": kind.__doc__, "__module__": kind.__module__})
+
+
+def escaped(chart: Chart) -> Chart:
+    """The chart itself, which from now on escapes text in the HTML that it writes."""
+    if not isinstance(chart, _Escaped):
+        object.__setattr__(chart, "__class__", _escaped_class(type(chart)))  # type: ignore[arg-type]
+    return chart
+
+
+def literal(value: Any) -> str:
+    """A value as part of a Vega expression: text from files is data there, never code."""
+    return json.dumps(value)
+
+
+def title_of(figure: Figure) -> str:
+    """The title of a figure as text."""
+    if figure.title:
+        return figure.title
+    title = figure.chart.title
+    text = title if isinstance(title, str) else title.text
+    return " ".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
 def picked(name: str = "") -> alt.Parameter:
@@ -139,12 +201,8 @@ def plane_chart(rows: Rows, name_group: str | None = None, gamma: float = 0.1) -
         .encode(across("positional"), up("symbolic"), text=alt.Text("head:N"))
         for half, side in sides.items()
     ]
-    return alt.layer(
-        *corners(gamma),
-        *intervals,
-        points,
-        *names,
-    ).properties(width=420, height=420, title="Do heads attend to places or to things?")
+    chart = alt.layer(*corners(gamma), *intervals, points, *names)
+    return escaped(chart.properties(width=420, height=420, title="Do heads attend to places or to things?"))
 
 
 def share_chart(rows: Rows) -> Chart:
@@ -169,7 +227,7 @@ def share_chart(rows: Rows) -> Chart:
         for row in rows
         for rank, (key, (name, _)) in enumerate(parts.items())
     ]
-    return (
+    return escaped(
         alt.Chart(Inline(values=values))
         .mark_bar()
         .encode(
@@ -190,10 +248,28 @@ def share_chart(rows: Rows) -> Chart:
     )
 
 
+def chart_page(chart: Chart, title: str) -> str:
+    """A page of one chart, which needs no network and runs no script but its own."""
+    return document(
+        "chart.html",
+        joined(ASSETS / "page", "chart.js"),
+        engine(),
+        title=title,
+        style=asset("chart.css"),
+        payload=packed(json.dumps(chart.to_dict())),
+        engine=packed_engine(),
+    )
+
+
+def picture(chart: Chart) -> bytes:
+    """A chart as PNG."""
+    drawn = BytesIO()
+    chart.save(drawn, format="png", scale_factor=2)
+    return drawn.getvalue()
+
+
 def write_chart(chart: Chart, folder: Path, name: str) -> list[str]:
     """The names of the two files that are written: the chart as HTML that needs no network, and as PNG."""
-    picture = BytesIO()
-    chart.save(picture, format="png", scale_factor=2)
-    write_whole(folder / f"{name}.html", chart.to_html(inline=True))
-    write_whole(folder / f"{name}.png", picture.getvalue())
+    write_whole(folder / f"{name}.html", chart_page(chart, name))
+    write_whole(folder / f"{name}.png", picture(chart))
     return [f"{name}.html", f"{name}.png"]

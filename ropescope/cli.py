@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_ty
 import typer
 import typer.core
 
-from .console import printable
+from .console import say, tell, warned
 from .studies import studies
 from .studies.study import Declined, Study, Table
 
@@ -67,6 +67,9 @@ def main() -> None:
     2 for bad input, 1 for what the system does not let happen, 130 for Ctrl-C, 143 for SIGTERM, 70 for a mistake of ours, whose
     place is shown if ROPESCOPE_TRACEBACK is set.
     """
+    import warnings
+
+    warnings.showwarning = warned
     with _signals():
         try:
             app()
@@ -97,7 +100,7 @@ def main() -> None:
 def _leave(sentence: str, code: int) -> NoReturn:
     """End with one line, in which nothing can control a terminal: it may quote names and contents of files."""
     with suppress(OSError):  # nobody may listen
-        typer.echo(f"ropescope: {printable(sentence)}", err=True)
+        tell(f"ropescope: {sentence}")
     sys.exit(code)
 
 
@@ -251,7 +254,7 @@ def _run(study: Study, given: dict[str, Any]) -> None:
     pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
     pages += ["index.html"] if study.page is not None else []
     for name in pages:
-        typer.echo(f"look at {result.folder / name}")
+        say(f"look at {result.folder / name}")
     if why := study.failed(result.run):
         _leave(why, 1)
 
@@ -261,7 +264,7 @@ def _show(parts: Iterable[Table | str]) -> None:
 
     for part in parts:
         if isinstance(part, str):
-            typer.echo(printable(part))
+            say(part)
         else:
             print_table(part.columns, part.rows, part.title)
 
@@ -279,14 +282,14 @@ def report(
 
     started = time.perf_counter()
     made = page(folders, out, title)
-    typer.echo(f"{made}: {made.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
+    say(f"{made}: {made.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
 
 
 def _version(wanted: bool) -> bool:
     if wanted:
         from . import __version__
 
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
     return wanted
 

@@ -1,4 +1,8 @@
-"""Output for a terminal: tables, progress bars, single lines. Progress bars are not shown in a pipe."""
+"""Output for a terminal: tables, progress bars, single lines. Progress bars are not shown in a pipe.
+
+Everything that the package prints goes through this module. Text may come from files: nothing in it controls the terminal, and
+nothing in it is markup.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,32 @@ def tell(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr)
 
 
+def say(sentence: str) -> None:
+    """Print one line to standard output."""
+    print(printable(sentence))
+
+
+def warned(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print a warning as one line to standard error; a replacement of `warnings.showwarning`."""
+    tell(f"{category.__name__}: {message}")
+
+
 def progress(items: Iterable[T], total: int, label: str) -> Iterable[T]:
     """The items, with a progress bar and the remaining time on a terminal. Nothing is shown in a pipe."""
+    from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    with _bar(BarColumn(), TaskProgressColumn(), TimeRemainingColumn(elapsed_when_finished=True), transient=True) as bar:
+        yield from bar.track(items, total=total, description=printable(label))
+
+
+def _bar(*columns: Any, **more: Any) -> Any:
+    """A rich progress bar behind a label, in which nothing is markup."""
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import track  # noqa: PLC0415
+    from rich.progress import Progress, TextColumn  # noqa: PLC0415
 
     terminal = Console(stderr=True)
-    return track(items, label, total=total, console=terminal, transient=True, disable=not terminal.is_terminal)
+    label = TextColumn("{task.description}", markup=False)
+    return Progress(label, *columns, console=terminal, disable=not terminal.is_terminal, **more)
 
 
 def silent(items: Iterable[T], total: int, label: str) -> Iterable[T]:
@@ -46,12 +69,9 @@ def silent(items: Iterable[T], total: int, label: str) -> Iterable[T]:
 @contextmanager
 def training_bar(steps: int) -> Iterator[Callable[[int, float, Mapping[str, Any] | None], None]]:
     """A function of step, loss and measures that moves a bar with loss, accuracy and remaining time; quiet in a pipe."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    terminal = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=terminal, disable=not terminal.is_terminal)
+    bar = _bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     line = bar.add_task("training", total=steps)
     accuracy = ""
 

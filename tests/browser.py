@@ -1,6 +1,7 @@
 """A real browser for tests of pages, with the network off: Debian's Chromium where there is one, else Playwright's own."""
 
 import shutil
+import time
 from contextlib import contextmanager
 
 from playwright.sync_api import sync_playwright
@@ -44,3 +45,11 @@ def opened(path, **context):
         page.goto(path.resolve().as_uri())
         yield page, complaints
         place.close()
+
+
+def until(page, condition):
+    """Wait until an expression is true of the page. Playwright's own function needs `eval`, which the page's policy forbids."""
+    stop = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < stop, condition
+        page.wait_for_timeout(10)

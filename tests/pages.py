@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from browser import until
+
 RESULTS = Path(__file__).parents[1] / "results"
 PROFILE, TRAINING = "profile-smollm2-135m", "number-0"
 WIDER = "document.documentElement.scrollWidth > innerWidth"
@@ -56,7 +58,7 @@ def draw_all(page):
 
 def shows_head(page, run, name):
     """Wait until the chart of one head shows this one."""
-    page.wait_for_function(f"document.getElementById('{run}-head').view.signal('picked') === '{name}'")
+    until(page, f"document.getElementById('{run}-head').view.signal('picked') === '{name}'")
     page.evaluate(REST)
 
 

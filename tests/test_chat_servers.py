@@ -197,6 +197,9 @@ def test_no_key_no_server_no_such_provider(monkeypatch, tmp_path):
         ("openai/gpt-4o", "somewhere", "base_url must be an address"),
         ("openai/gpt-4o", "http://me:secret@127.0.0.1:9/v1", "base_url must hold no user, password or query"),
         ("openai/gpt-4o", "http://127.0.0.1:9/v1?key=secret", "base_url must hold no user, password or query"),
+        ("openai/gpt-4o", "http://127.0.0.1:9/secret@127.0.0.1:9/v1", "base_url must hold no user, password or query"),
+        ("openai/gpt-4o", "http://127.0.0.1:9/v1#secret", "base_url must hold no user, password or query"),
+        ("openai/gpt-4o", "http://me:99999/secret@127.0.0.1:9/v1", "base_url must be an address"),
     ):
         with pytest.raises(ValueError, match=says) as caught:
             asked(url, tmp_path / "out", model=model)
@@ -208,6 +211,7 @@ def test_no_key_no_server_no_such_provider(monkeypatch, tmp_path):
 def test_keys_are_not_shown(monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", KEY)
     assert redacted(f"key {KEY} is wrong") == "key [redacted] is wrong"
+    assert redacted("no answer from http://me:se@cret@host:1/v1") == "no answer from http://[redacted]@host:1/v1"
 
 
 # Inspect AI's own command, and a real server

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from browser import opened
+from browser import opened, until
 from playwright.sync_api import expect
 from typer.testing import CliRunner
 
@@ -182,7 +182,7 @@ def test_every_chart_is_drawn_in_a_browser(folder, tmp_path):
         slider = browser.locator("#watched--at")
         assert slider.get_attribute("max") == "2"  # the look that failed is not among them
         slider.fill("1")
-        browser.wait_for_function("document.getElementById('watched-film').view.signal('at') === 1")
+        until(browser, "document.getElementById('watched-film').view.signal('at') === 1")
         expect(browser.locator("#watched .film output")).to_have_text("step 20")
         browser.select_option("#watched--layer", "1")
         browser.select_option("#watched--head", "1")

@@ -35,9 +35,6 @@ def broken(tmp_path, case):
         path.write_text(path.read_text().replace('"what"', '"that"'))
     elif case == "no run":
         path.unlink()
-    elif case == "same name":
-        shutil.copytree(folder, tmp_path / "more" / "bench")
-        return tmp_path
     return folder / "nowhere" if case == "nowhere" else folder
 
 
@@ -51,7 +48,6 @@ def broken(tmp_path, case):
         ("lacking", "lacks what a run of bench holds"),
         ("no run", "holds no run of ropescope"),
         ("nowhere", "nowhere is no folder"),
-        ("same name", "two of the runs are called bench: rename one"),
     ],
 )
 def test_bad_folders_are_named_in_one_sentence(tmp_path, case, said):

@@ -99,7 +99,7 @@ def test_fragments_are_safe_text():
     text = fragment({"subjects": [{"name": "</script><b>&\u2028"}]}, 'a"b<c>')
     assert text.count("</script>") == 1
     assert "\u2028" not in text
-    assert 'data-run="a&quot;b&lt;c&gt;"' in text
+    assert 'data-run="a&#34;b&lt;c&gt;"' in text
     inner = text.split('<script type="application/json">')[1].split("</script>")[0]
     assert json.loads(inner) == {"subjects": [{"name": "</script><b>&\u2028"}]}
 

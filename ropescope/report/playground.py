@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from html import escape
-from pathlib import Path
 from typing import Any
 
-from .modules import joined
-
-ASSETS = Path(__file__).parent / "assets"
-# Nothing in a script element may look like the end of it, or like a comment; U+2028 and U+2029 end lines in old scripts.
-UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
+from ..html import ASSETS, asset, document, for_script, render
+from ..html.modules import joined
 
 
 def fragment(data: Mapping[str, Any], run: str) -> str:
@@ -21,12 +15,7 @@ def fragment(data: Mapping[str, Any], run: str) -> str:
     data  the content of `playground.json` in a run folder
     run   the name of the run in the event that tells charts and playgrounds which head is chosen
     """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(UNSAFE)
-    return (
-        f'<div class="playground" data-run="{escape(run)}">'
-        f'<script type="application/json">{text}</script>'
-        "<noscript>The playground needs JavaScript.</noscript></div>"
-    )
+    return render("playground.html", run=run, data=for_script(data))
 
 
 def script() -> str:
@@ -36,30 +25,15 @@ def script() -> str:
 
 def style() -> str:
     """Return the style sheet of playgrounds: all of it is scoped to their class."""
-    return (ASSETS / "playground.css").read_text(encoding="utf-8")
+    return asset("playground.css")
 
 
 def page(runs: Mapping[str, Mapping[str, Any]], title: str = "Playground") -> str:
     """Return a page of playgrounds alone, for one or several runs by name: one file that needs no network."""
-    inner = "\n".join(f"<h2>{escape(run)}</h2>\n{fragment(data, run)}" for run, data in runs.items())
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>
-body {{ margin: 0 auto; max-width: 1180px; padding: 12px; font-family: system-ui, sans-serif; }}
-@media (prefers-color-scheme: dark) {{ body {{ background: #15181d; color: #e8eaee; }} }}
-{style()}
-</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-{inner}
-<script>
-{script()}
-</script>
-</body>
-</html>
-"""
+    return document(
+        "playgrounds.html",
+        script(),
+        title=title,
+        style=asset("playgrounds.css") + style(),
+        playgrounds=[(run, fragment(data, run)) for run, data in runs.items()],
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..charts import Chart, Figure
+from ..charts import Chart, Figure, picture, title_of
+from ..console import printable
+from ..html import render
 from ..runs import Run
 from .claims import Claim, judge
 from .study import Study, Table
@@ -23,10 +25,10 @@ class Tables(tuple[Table | str, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(part if isinstance(part, str) else _text(part) for part in self)
+        return "\n".join(printable(part) if isinstance(part, str) else _text(part) for part in self)
 
     def _repr_html_(self) -> str:
-        return "\n".join(f"<p>{escape(part)}</p>" if isinstance(part, str) else _html(part) for part in self)
+        return render("tables.html", parts=self)
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,13 @@ class Result:
         return [row for row in judge(evidence, _folder(self.study)) if row.verdict != "not run"]
 
     def __repr__(self) -> str:
-        return f"<{self.study.name}: {self.headline}>"
+        return f"<{self.study.name}: {printable(self.headline)}>"
 
     def _repr_html_(self) -> str:
-        """Headline, tables and the first figure."""
-        first = [figure.chart for figure in self.figures().values()][:1]
-        charts = [chart.to_html(fullhtml=False, output_div=f"ropescope-{id(self)}") for chart in first]
-        return f"<h3>{escape(self.headline)}</h3>{self.table()._repr_html_()}{''.join(charts)}"
+        """Headline, tables and the first figure as a picture, without any script; `plot` shows it with tooltips."""
+        first = list(self.figures().values())[:1]
+        pictures = [(title_of(figure), b64encode(picture(figure.chart)).decode()) for figure in first]
+        return render("result.html", headline=self.headline, parts=self.table(), pictures=pictures)
 
 
 def _folder(study: Study) -> str:
@@ -123,14 +125,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def _text(table: Table) -> str:
-    lines = [list(map(str, table.columns)), *(list(map(str, row)) for row in table.rows)]
+    lines = [[printable(cell) for cell in line] for line in (table.columns, *table.rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(table.columns))]
     shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*([table.title] if table.title else []), *shown])
-
-
-def _html(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
-    title = f"<caption>{escape(table.title)}</caption>" if table.title else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return "\n".join([*([printable(table.title)] if table.title else []), *shown])

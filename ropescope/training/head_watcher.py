@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..console import printable
 from ..inputs import whole
 from ..measures.purity import POSITIONAL, SYMBOLIC, purity
 from ..measures.scores import check_taus
@@ -264,7 +265,7 @@ class HeadWatcher(TrainerCallback):  # type: ignore[misc]
             yield
             return
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = printable(str(error)) or type(error).__name__
         warnings.warn(f"ropescope: {what} ({reason}); training continues", RuntimeWarning, stacklevel=4)
 
     # As a callback of `transformers.Trainer`

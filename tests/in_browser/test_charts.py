@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import opened
+from browser import opened, until
 from pages import MARKS, PROFILE, RESULTS, TRAINING, WIDER, draw_all, pick, shows_head, steady_place
 from playwright.sync_api import expect
 from safetensors.numpy import load_file
@@ -124,7 +124,7 @@ def test_the_film_shows_every_step(shown):
     slider.focus()
     for key, at in (("Home", 0), ("ArrowRight", 1), ("End", len(history["step"]) - 1)):
         slider.press(key)
-        page.wait_for_function(f"document.getElementById('{TRAINING}-film').view.signal('at') === {at}")
+        until(page, f"document.getElementById('{TRAINING}-film').view.signal('at') === {at}")
         expect(said).to_have_text(f"step {history['step'][at]:,}")
         heads = heads_of_film(page)
         assert len(heads) == 12
@@ -136,7 +136,7 @@ def test_the_film_shows_every_step(shown):
         assert list(cursor.values()) == pytest.approx(list(history["accuracy"][at]), abs=6e-5)
     play = page.locator(f"#{TRAINING} .play")
     play.press("Enter")  # from the start again
-    page.wait_for_function(f"document.getElementById('{TRAINING}-film').view.signal('at') > 2")
+    until(page, f"document.getElementById('{TRAINING}-film').view.signal('at') > 2")
     play.press("Enter")
     expect(play).to_have_attribute("aria-pressed", "false")
     stopped = page.evaluate(AFTER_FRAMES, [f"{TRAINING}-film", 2])
@@ -202,9 +202,9 @@ def test_a_film_without_motion(both):
         page.locator(f"#{TRAINING}-film").evaluate("part => part.scrollIntoView({ behavior: 'instant' })")
         page.locator(f"#{TRAINING}-film .plot.drawn").wait_for()
         page.click(f"#{TRAINING} .play")
-        page.wait_for_function(f"document.getElementById('{TRAINING}-film').view.signal('at') === 0")
+        until(page, f"document.getElementById('{TRAINING}-film').view.signal('at') === 0")
         at = f"document.getElementById('{TRAINING}-film').view.signal('at')"
-        page.wait_for_function(f"{at} > 0")
+        until(page, f"{at} > 0")
         seen = [page.evaluate(at) for _ in range(20)]
         assert all(value == int(value) for value in seen)
         assert seen[0] >= int(page.get_attribute(f"#{TRAINING}--at", "max")) // 20

@@ -105,4 +105,4 @@ def test_the_scoreboard_can_be_filtered(tmp_path, monkeypatch):
         browser.locator("#bench-profile-cost .plot.drawn").wait_for()
         assert browser.evaluate("location.hash") == "#bench-profile-cost"
         assert complaints == []
-    assert "3 statements" in scoreboard_html(rows)
+    assert "3 statements" in scoreboard_html(rows, {})

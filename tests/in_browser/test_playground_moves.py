@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from browser import until
 from playing import choose, drag, middle, move, odd_heads, playing, press, state, token
 
 import ropescope as rs
@@ -45,7 +46,7 @@ def test_while_dragging_it_is_all_there_and_escape_takes_it_back(smollm, tmp_pat
         tab.mouse.move(x, y)
         tab.mouse.down()
         tab.mouse.move(to_x, to_y, steps=6)
-        tab.wait_for_function("document.querySelector('.playground').playground.row[0] === 5")
+        until(tab, "document.querySelector('.playground').playground.row[0] === 5")
         smollm.check(state(tab))
         assert tab.locator(".ghost").count() == 1
         tab.keyboard.press("Escape")
@@ -178,7 +179,7 @@ def test_heads_that_few_models_have(tmp_path):
                     tab.get_by_label("Last plane used").fill("2")
                 odd.check(state(tab))
                 press(tab, "All planes")
-        tab.wait_for_function("document.querySelector('.playground').playground.maps.done")
+        until(tab, "document.querySelector('.playground').playground.maps.done")
         choose(tab, 6, 1)
         move(tab, "any token")
         assert len(state(tab)["row"]) == 9  # a window of 10: the query and nine more
@@ -192,8 +193,8 @@ def test_heads_that_few_models_have(tmp_path):
 def test_the_map_of_all_heads(smollm, tmp_path):
     with playing(tmp_path, smollm, viewport={"width": 1200, "height": 1400}) as tab:
         press(tab, "Reverse")
-        tab.wait_for_function("document.querySelector('.playground').playground.maps.done")
-        tab.wait_for_function("document.querySelector('.playground').playground.maps.order.values[29][8]")
+        until(tab, "document.querySelector('.playground').playground.maps.done")
+        until(tab, "document.querySelector('.playground').playground.maps.order.values[29][8]")
         shown = state(tab)
         spans = list(smollm.prompt.blocks)
         for n, heads in smollm.heads.items():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from browser import opened
+from browser import opened, until
 from playing import Played, choose, drag, middle, move, odd_heads, playing, press, state, token
 
 import ropescope as rs
@@ -106,7 +106,7 @@ def test_a_phone_and_a_finger(smollm, tmp_path):
         for step in range(1, 6):
             touch("touchMove", (x + (to_x - x) * step / 5, y + (to_y - y) * step / 5))
         touch("touchEnd")
-        tab.wait_for_function("!document.querySelector('.playground').playground.moving.drag")
+        until(tab, "!document.querySelector('.playground').playground.moving.drag")
         assert state(tab)["row"] == [0, 2, 3, 1, 4, 5]
         smollm.check(state(tab))
         token(tab, starts[0]).tap()
@@ -118,7 +118,7 @@ def test_a_phone_and_a_finger(smollm, tmp_path):
         for step in range(1, 8):
             touch("touchMove", (x, y - 30 * step))
         touch("touchEnd")
-        tab.wait_for_function(f"scrollY !== {top}")  # a swipe scrolls
+        until(tab, f"scrollY !== {top}")  # a swipe scrolls
         assert state(tab)["row"] == [5, 2, 3, 1, 4, 0]
 
 
@@ -140,7 +140,7 @@ def test_light_and_dark(number, tmp_path):
 def test_a_drag_is_smooth(smollm, tmp_path):
     """How long the page's thread works for each frame while it drags, in its own time, which a busy machine does not change."""
     with playing(tmp_path, smollm, viewport={"width": 1200, "height": 1000}) as tab:
-        tab.wait_for_function("document.querySelector('.playground').playground.maps.done")
+        until(tab, "document.querySelector('.playground').playground.maps.done")
         points = [middle(tab, start + 1) for start, _ in smollm.prompt.blocks]
         tab.mouse.move(*points[0])
         tab.mouse.down()

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from browser import opened
+from browser import opened, until
 from pages import PROFILE, REST, RESULTS, TRAINING, draw_all
 
 from ropescope.report.page import write_page
@@ -121,7 +121,7 @@ def test_a_head_chosen_while_the_page_is_opening_stays_chosen(both):
 def test_strange_events_are_ignored(tmp_path):
     page = write_page([RESULTS / PROFILE, RESULTS / TRAINING], tmp_path / "page.html")
     with opened(page) as (tab, complaints):
-        tab.wait_for_function(f"document.getElementById('{PROFILE}--layer').value !== ''")
+        until(tab, f"document.getElementById('{PROFILE}--layer').value !== ''")
         before = [tab.input_value(f"#{PROFILE}--{part}") for part in ("layer", "head")]
         for detail in (
             None,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, Inline, literal
 from ...runs import Run
 from ..claims import small_p
 
@@ -271,7 +271,7 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         base = alt.Chart(Inline(values=values)).encode(
             alt.X("x:Q", title=None, scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis), color=colour
         )
-        ends = base.transform_filter(f"datum.step == {paths['steps'][-1]}").mark_point(filled=True, size=60, opacity=1)
+        ends = base.transform_filter(f"datum.step == {literal(paths['steps'][-1])}").mark_point(filled=True, size=60, opacity=1)
         ends = ends.encode(tooltip=[alt.Tooltip("of:Q"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")])
         trace = base.mark_line(strokeWidth=1.2, opacity=0.7).encode(order=alt.Order("step:Q"), detail=alt.Detail("of:N"))
         panels.append(alt.layer(trace, ends).properties(width=270, height=270, title=title))

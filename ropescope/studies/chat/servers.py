@@ -117,7 +117,8 @@ def _tells_key(error: Exception) -> bool:
 
 
 def redacted(text: str) -> str:
-    """A text without the keys that are in the environment."""
+    """A text without the keys that are in the environment, and without users and passwords in addresses."""
+    text = re.sub(r"(?<=://)[^/\s]*@", "[redacted]@", text)
     for name, value in os.environ.items():
         if len(value) >= 6 and re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()):
             text = text.replace(value, "[redacted]")
@@ -133,7 +134,7 @@ def require_server(url: str) -> None:
             raise ValueError
     except (ValueError, KeyError):
         raise ValueError("base_url must be an address like http://localhost:8000/v1") from None
-    if parts.username is not None or parts.password is not None or parts.query:
+    if re.search("[@?#]", url):  # also where it is no valid part of an address: a password may hold any character
         raise ValueError("base_url must hold no user, password or query, as it is stored: keys are read from the environment")
     try:
         socket.create_connection((parts.hostname, port), timeout=10).close()

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, PICKED, Chart, Inline, across, corners, picked, up
+from ...charts import COLOURS, PICKED, Chart, Inline, across, corners, literal, picked, up
 from ...runs import Trajectory
 from .axes import WIDTH, number, step_axis
 
@@ -120,7 +120,7 @@ def _following(values: list[float | None]) -> list[float | None]:
 
 def _step_title(steps: list[int]) -> Any:
     """A title with the step of the film."""
-    return alt.expr(f"'Heads at step ' + format({steps}[floor({AT})], ',')")
+    return alt.expr(f"'Heads at step ' + format({literal(steps)}[floor({AT})], ',')")
 
 
 def film_accuracy_chart(run: Trajectory) -> Chart:
@@ -153,7 +153,7 @@ def film_accuracy_chart(run: Trajectory) -> Chart:
         value=f"datum.accuracy + {part} * (datum.accuracy_next - datum.accuracy)",
     )
     cursor = (
-        now.transform_filter(f"datum.hops == '{names[0]}'")
+        now.transform_filter(f"datum.hops == {literal(names[0])}")
         .mark_rule(color="black", strokeWidth=1)
         .encode(x=alt.X("now:Q", scale=x["scale"]))
     )

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, PICKED, Chart, Inline, picked
+from ...charts import COLOURS, PICKED, Chart, Inline, literal, picked
 from ...measures.purity import MARGIN, POSITIONAL, SYMBOLIC, head_kinds, purity
 from ...runs import Trajectory
 from .axes import WIDTH, number, step_axis
@@ -109,7 +109,7 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
     ]
     # A tick for a layer stands at its first head.
     ticks = list(range(0, layers * heads, heads * max(1, round(layers / 32))))
-    labels = " : ".join(f"datum.value == {n} ? 'L{run.layers[n // heads]}'" for n in ticks) + " : ''"
+    labels = " : ".join(f"datum.value == {n} ? {literal(f'L{run.layers[n // heads]}')}" for n in ticks) + " : ''"
     step = max(2.0, min(14.0, 560 / (layers * heads)))
     shown_steps = run.steps[columns[:: max(1, round(len(columns) / 10))]].tolist()
     wide = max(4.0, WIDTH / len(columns))

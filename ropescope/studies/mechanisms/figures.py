@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, Inline, literal
 from ...runs import Run
 from ...tasks import TASKS
 from .claims import TABLE_1
@@ -268,7 +267,7 @@ def example_chart(task: str, found: Results) -> Chart:
         ]
         named = alt.Axis(
             values=list(range(len(tokens))),
-            labelExpr=f"{json.dumps(tokens)}[datum.value]",
+            labelExpr=f"{literal(tokens)}[datum.value]",
             labelAngle=0,
             labelOverlap=False,
             grid=False,

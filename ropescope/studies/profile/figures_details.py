@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, PICKED, Chart, Inline, Rows, across, corners, picked, up
+from ...charts import COLOURS, PICKED, Chart, Inline, Rows, across, corners, literal, picked, up
 from .look import DARK_TO_LIGHT, head_names, small_title, titled
 from .rows import short
 
@@ -185,7 +184,7 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
     )
     tips = queries.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
     tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("what:N"), alt.Tooltip("plane:Q")])
-    known = f"indexof({json.dumps(names)}, {PICKED}) >= 0"
+    known = f"indexof({literal(names)}, {PICKED}) >= 0"
     note = (
         alt.Chart(Inline(values=[{"x": 0, "y": 0, "text": f"recorded for {', '.join(names)}"}]))
         .transform_filter(f"!({known})")
@@ -194,7 +193,7 @@ def head_geometry_chart(rows: Rows, about: str) -> Chart:
     )
     plane = {row["name"]: row["plane"] for row in values}
     title = alt.TitleParams(
-        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {json.dumps(plane)}[{PICKED}] : {PICKED} + ': not recorded'"),
+        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {literal(plane)}[{PICKED}] : {PICKED} + ': not recorded'"),
         subtitle=["Keys as a share of the longest key, queries of the longest query.", about],
         anchor="start",
         fontSize=15,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ import altair as alt
 import numpy as np
 import xarray as xr
 
-from ...charts import COLOURS, PICKED, Chart, Inline, Rows, picked
+from ...charts import COLOURS, PICKED, Chart, Inline, Rows, literal, picked
 from .look import KIND_COLOURS, KINDS, SCORE_COLOURS, legend, small_title, titled
 from .rows import Stats, head_rows, short
 from .statistics import SCORES, plane_bands, plane_means
@@ -49,7 +48,7 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     top = alt.Axis(
         orient="top",
         values=ticks,
-        labelExpr=f"{ ({n: frequency_text(found['frequency'][n - 1]) for n in ticks})!r}[datum.value]",
+        labelExpr=f"{literal({n: frequency_text(found['frequency'][n - 1]) for n in ticks})}[datum.value]",
         labelOverlap=False,
         title="frequency, rad per token",
         grid=False,
@@ -149,7 +148,7 @@ def _panel_axis(numbers: list[int], title: str, **more: Any) -> alt.Axis:
     names = [str(number) for number in numbers]
     middles = [n + PART / 2 for n in range(len(numbers))]
     look: dict[str, Any] = {"domain": False, "ticks": False, "grid": False, "labelOverlap": False, "labelFontSize": 9}
-    return alt.Axis(values=middles, labelExpr=f"{names!r}[floor(datum.value)]", title=title, **look, **more)
+    return alt.Axis(values=middles, labelExpr=f"{literal(names)}[floor(datum.value)]", title=title, **look, **more)
 
 
 def _panel_lines(base: Chart, planes: int, width: float) -> Chart:
@@ -334,7 +333,7 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
         .transform_flatten(["plane", *SCORES])
         .transform_fold(list(SCORES), ["score", "value"])
         .transform_filter("isValid(datum.value)")
-        .transform_calculate(frequency=f"{json.dumps(frequency)}[datum.plane]")
+        .transform_calculate(frequency=f"{literal(frequency)}[datum.plane]")
         .encode(x=x, y=y, color=colour)
     )
     shape = alt.Shape("score:N", scale=names, legend=legend("plane score", orient="top"))

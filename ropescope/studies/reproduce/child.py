@@ -25,7 +25,8 @@ def main() -> None:
         result = run_study(study, settings, Path(asked["out"]), progress=console.silent, patience=10.0)
     except (ValueError, OSError) as error:
         sys.exit(f"ropescope: {console.printable(str(error))}")
-    print(result.headline, result.table(), sep="\n")
+    console.say(result.headline)
+    print(result.table())  # which is safe text, as it is in Python
 
 
 def leave_with_parent() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...console import printable
+from ...console import say
 from ...runs import Run
 from ..study import Table
 from .state import BEGUN, DONE, FAILED, RUNNING, TO_DO, Progress, seconds_left
@@ -89,7 +89,7 @@ def shown(jobs: int) -> Iterator[Callable[[Sequence[Progress]], None]]:
             if row.state not in (TO_DO, BEGUN, before.get(row.step.name)):
                 took = f" ({_duration(row.seconds)})" if row.seconds and row.state != RUNNING else ""
                 left = f", about {_duration(seconds_left(progress, jobs))} left in all" if row.state == RUNNING else ""
-                print(printable(f"{row.step.name}: {row.state}{took}{': ' + row.why if row.why else ''}{left}"))
+                say(f"{row.step.name}: {row.state}{took}{': ' + row.why if row.why else ''}{left}")
             before[row.step.name] = row.state
         sys.stdout.flush()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, Inline, literal
 from ...runs import Run
 
 LINES = {
@@ -85,7 +85,7 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
     base = alt.Chart(Inline(values=values))
 
     def line(field: str, name: str, **look: Any) -> Chart:
-        shown = base.transform_filter(f"datum.{field} > {lowest}").transform_calculate(line=f"'{name}'")
+        shown = base.transform_filter(f"datum.{field} > {lowest}").transform_calculate(line=literal(name))
         colour = alt.Color("line:N", title=None, legend=alt.Legend(orient="bottom", columns=2, symbolStrokeWidth=3))
         return shown.mark_line(interpolate="step" if function == "index" else "linear", **look).encode(
             x, up(field), color=colour.scale(domain=list(LINES), range=list(LINES.values()))

@@ -1,7 +1,7 @@
 /* Charts: drawn when they come into view, drawn again in other colours, and told what is chosen. */
 
 import { look } from "./look.js";
-import { loadEngine, payload } from "./payload.js";
+import { loadEngine, payload, SAFE } from "./payload.js";
 import { chosen, headName, pick } from "./state.js";
 import { specOf } from "./tables.js";
 
@@ -42,7 +42,7 @@ async function drawNow(figure) {
   const [spec, embed, { choice }] = await Promise.all([specOf(figure, dark, false), loadEngine(), payload(section)]);
   const holder = document.createElement("div");
   plot.replaceChildren(holder);
-  const options = { actions: false, renderer: "svg", config: look(dark), tooltip: { theme: dark ? "dark" : "light" } };
+  const options = { ...SAFE, actions: false, renderer: "svg", config: look(dark), tooltip: { theme: dark ? "dark" : "light" } };
   const { view } = await embed(holder, spec, options);
   if (dark !== isDark()) {
     view.finalize(); // the theme changed meanwhile
@@ -101,7 +101,7 @@ export async function viewForFile(figure) {
   const [spec, embed] = await Promise.all([specOf(figure, false, true), loadEngine()]);
   spec.background = "white";
   spec.padding = 14;
-  const { view } = await embed(document.createElement("div"), spec, { actions: false, renderer: "svg" });
+  const { view } = await embed(document.createElement("div"), spec, { ...SAFE, actions: false, renderer: "svg" });
   const names = new Set((spec.params ?? []).map((param) => param.name));
   for (const [name, value] of Object.entries(chosen(figure.closest(".run"))))
     if (names.has(name) && value !== undefined) view.signal(name, value);

@@ -20,7 +20,7 @@ export class Playground {
   constructor(root) {
     this.root = root;
     this.run = root.dataset.run || "";
-    this.id = `playground-${++made}`;
+    this.id = `playground:${++made}`; // no id that is made from a name has a colon
     const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
     this.subjects = data.subjects.map((one) => new Subject(one));
     this.telling = false; // this playground is announcing a head itself

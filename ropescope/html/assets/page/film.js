@@ -16,7 +16,7 @@ function startFilm(film) {
   const section = film.closest(".run");
   const [button, slider, output] = ["button", "input", "output"].map((name) => film.querySelector(name));
   const last = Number(slider.max);
-  const figures = [...section.querySelectorAll(".figures figure")].filter((one) => ["film", "accuracy"].includes(one.dataset.chart));
+  const figures = [...section.querySelectorAll(".figures figure[data-film]")];
   let now = Number(slider.value);
   let playing = null; // one object per time that the film is played
 
