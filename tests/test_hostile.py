@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hostile
 import pytest
-from browser import opened, running, until
+from browser import opened, until
 from pages import RESULTS
 
 import ropescope as rs
