@@ -250,7 +250,10 @@ def attempt(kind: Kind, chosen: dict[str, Text], draw: random.Random, number: in
         shown.parts = len(re.findall(r'<figure class=|class="(?:film|picker|playground)"', page.read_text(encoding="utf-8")))
         files = [page]
         if number % 8 == 0:
-            files += _others(folder, Path(place))
+            try:
+                files += _others(folder, Path(place))
+            except (LookupError, TypeError, ValueError, AttributeError) as error:  # as Python tells its own users
+                shown.errors.append(f"notebook: {error!r}")
         for n, path in enumerate(files):
             text = path.read_text(encoding="utf-8")
             assert n == 2 or "Content-Security-Policy" in text, "a page without a policy"
