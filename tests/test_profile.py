@@ -349,10 +349,15 @@ class TestBadInput:
 
 def test_bench(tmp_path):
     done = run(
-        "bench", "profile", "--model", str(real.folder("stories15M")), "--pairs", "8", "--rounds", "1", "--out", str(tmp_path)
+        *("bench", "profile", "--model", str(real.folder("stories15M")), "--pairs", "8", "--texts", "60", "--rounds", "1"),
+        *("--out", str(tmp_path)),
     )
     assert done.returncode == 0, done.stderr
-    row = check_summary(tmp_path, "bench")["results"]["8"]
+    found = check_summary(tmp_path, "bench")["results"]
+    assert found["58"]["moves"] == "tokens"
+    assert found["58"]["planes_over_plain"] > 0
+    row = found["8"]
+    assert 0 < row["plane_error"] <= 1e-3
     assert row["swaps"] == 28
     assert row["scored_over_plain"] > 0
     assert row["faster_than_rerunning"] > 0

@@ -20,6 +20,7 @@ class Settings:
     what: str = option("all", "scores, training or all; or profile, watch or ray, which need a model.", argument=True)
     model: str | None = option(None, "For profile, watch and ray: hub id, folder or GGUF file of a language model.")
     pairs: tuple[int, ...] = option((24, 240, 256), "For profile: sentences of the binding prompts; ray takes the first.")
+    texts: tuple[int, ...] = option((), "For profile: lengths of texts whose tokens move one by one.")
     tokens: tuple[int, ...] = option((17, 32, 64, 128, 256, 512), "Lengths of input for scores.")
     rerun_up_to: int = option(128, "Longest input for which layers are really re-run.")
     batch: int = option(256, "Inputs of the shortest length at once; fewer of longer ones.")

@@ -42,7 +42,7 @@ def cost(runs: Runs) -> Found:
     found = [run for run in runs.of("bench") if run.config["what"] == "profile"]
     if not found:
         raise NotRunError("no benchmark of a profile among the runs given")
-    ratios = [row["scored_over_plain"] for run in found for row in run.results.values()]
-    planes = [row["planes_over_plain"] for run in found for row in run.results.values()]
+    rows = [row for run in found for row in run.results.values() if row.get("moves", "sentences") == "sentences"]
+    ratios, planes = ([row[f"{name}_over_plain"] for row in rows] for name in ("scored", "planes"))
     text = f"{span(ratios)} plain passes; {span(planes)} with every plane"
     return Found(text, every(ratio <= 2 for ratio in ratios), found[0])

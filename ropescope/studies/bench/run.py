@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..canonical import PRESETS
 from ..canonical import Settings as Canonical
 from ..study import Outcome, Work
 from . import Settings, cluster, training
-from .profiles import bench_profile
+from .profiles import bench_profile, bench_tokens
 from .scores import bench
 from .watch import BLOCKS, bench_watch
 
@@ -52,9 +53,13 @@ def _watch(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
 
 
 def _profile(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
-    timed = (bench_profile(loaded, number, settings.rounds, settings.seed) for number in settings.pairs)
-    rows = work.progress(timed, len(settings.pairs), "prompts")
-    config = _config(settings, loaded, "pairs", "rounds") | {"pairs": list(settings.pairs)}
+    timed = chain(
+        (bench_profile(loaded, number, settings.rounds, settings.seed) for number in settings.pairs),
+        (bench_tokens(loaded, number, settings.rounds, settings.seed) for number in settings.texts),
+    )
+    rows = work.progress(timed, len(settings.pairs) + len(settings.texts), "prompts")
+    named = {"pairs": list(settings.pairs), "texts": list(settings.texts)}
+    config = _config(settings, loaded, "rounds") | named
     return Outcome(config, {str(row["pairs"]): row for row in rows})
 
 

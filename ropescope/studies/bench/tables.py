@@ -34,10 +34,15 @@ def dataset(run: Run) -> xr.Dataset:
     if rows:
         first = next(iter(rows.values()))
         names = [name for name, value in first.items() if isinstance(value, int | float) and name != along]
-        found = {name: (along, [row[name] for row in rows.values()]) for name in names}
+        found = {name: (along, [_number(row[name]) for row in rows.values()]) for name in names}
         return xr.Dataset(found, coords={along: [int(key) if key.isdigit() else key for key in rows]})
     parts = run.results.items() if run.config["what"] == "watch" else _flat(run.results)
     return xr.Dataset({name: value for name, value in parts if isinstance(value, int | float)})
+
+
+def _number(value: float | None) -> float:
+    """What was not timed is NaN."""
+    return float("nan") if value is None else value
 
 
 def _rows(run: Run) -> tuple[Mapping[str, Any], str]:
@@ -112,17 +117,31 @@ def _watch(found: Mapping[str, Any]) -> list[Table | str]:
 
 
 def _profile(rows: Mapping[str, Any]) -> list[Table | str]:
-    titles = ["scored / plain pass", "with planes", "re-running attention takes", "scored is faster"]
+    titles = [
+        "scored / plain pass",
+        "with planes",
+        "everything",
+        "error at most",
+        "re-running attention takes",
+        "scored is faster",
+    ]
+
+    def shown(value: float | None, form: str, times: float = 1) -> str:
+        return "-" if value is None else form.format(value * times)
+
     lines = [
         [
-            *(f"{row[key]:,}" for key in ("tokens", "pairs", "swaps")),
-            *(f"{row[key]:.2f}x" for key in ("scored_over_plain", "planes_over_plain")),
-            f"{row['seconds_of_rerunning'] / 3600:.2f} hours",
-            f"{row['faster_than_rerunning']:,.0f}x",
+            f"{row['tokens']:,}",
+            f"{row['pairs']:,} {row.get('moves', 'sentences')}",
+            f"{row['swaps']:,}",
+            *(shown(row.get(f"{key}_over_plain"), "{:.2f}x") for key in ("scored", "planes", "sensitivity")),
+            shown(max((row.get(key) or 0 for key in ("score_error", "plane_error")), default=None), "{:.0e}"),
+            shown(row["seconds_of_rerunning"], "{:.2f} hours", 1 / 3600),
+            shown(row["faster_than_rerunning"], "{:,.0f}x"),
         ]
         for row in rows.values()
     ]
-    return [Table(["tokens", "sentences", "swaps", *titles], lines)]
+    return [Table(["tokens", "what moves", "swaps", *titles], lines)]
 
 
 def _ray(rows: Mapping[str, Any]) -> list[Table | str]:
