@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FOLDERS = (
     "profile",
+    "compare",
     "training",
     "dynamics",
     "mechanisms",

@@ -1,0 +1,111 @@
+"""Charts of a comparison: heads of one profile against the other, maps side by side, kinds by depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ...charts import COLOURS, PICKED, Chart, Figure, Inline, picked
+from ...runs import Run
+from .run import KINDS
+from .tables import read_heads
+
+RANGE = [COLOURS["positional"], "#999999", COLOURS["symbolic"], "#DDDDDD"]
+TOOLTIP = [
+    alt.Tooltip("name:N", title="head"),
+    alt.Tooltip("lead_a:Q", format=".3f"),
+    alt.Tooltip("lead_b:Q", format=".3f"),
+    alt.Tooltip("change:Q", format=".3f"),
+    alt.Tooltip("low:Q", format=".3f"),
+    alt.Tooltip("high:Q", format=".3f"),
+    alt.Tooltip("p_value:Q", format=".4f"),
+]
+
+
+def figures(run: Run) -> dict[str, Figure]:
+    """Charts by name; those of single heads only if both profiles are of the same heads."""
+    names, found = run.results["names"], {}
+    rows = [row for row in read_heads(run) if row["change"] is not None]
+    if rows:
+        found["heads"] = Figure(
+            _heads(rows, run.results, names),
+            "One point per head. On the diagonal nothing changed; filled points changed beyond chance.",
+            width="half",
+        )
+        found["maps"] = Figure(_maps(rows, names), "Layers downwards. Blue is mainly positional, orange mainly symbolic.")
+    found["depth"] = Figure(
+        _depth(run.results, names), "Share of heads of each kind in each third of the layers.", width="half"
+    )
+    return found
+
+
+def _heads(rows: list[dict[str, Any]], results: dict[str, Any], names: dict[str, str]) -> Chart:
+    shown = [row | {"sure": "p < 0.05" if (row["p_value"] or 1) < 0.05 else "within chance"} for row in rows]
+    ends = alt.Scale(domain=[-1.05, 1.05], nice=False)
+    base = alt.Chart(Inline(values=shown))
+    points = base.mark_point(size=45, filled=False).encode(
+        x=alt.X("lead_a:Q", title=f"symbolic minus positional, {names['a']}", scale=ends),
+        y=alt.Y("lead_b:Q", title=f"symbolic minus positional, {names['b']}", scale=ends),
+        color=alt.Color("kind_b:N", title="kind in b", scale=alt.Scale(domain=list(KINDS[:3]), range=RANGE[:3])),
+        fill=alt.condition("datum.sure == 'p < 0.05'", alt.Color("kind_b:N", legend=None), alt.value("transparent")),
+        tooltip=TOOLTIP,
+    )
+    line = alt.Chart(Inline(values=[{"x": -1, "y": -1}, {"x": 1, "y": 1}])).mark_line(color="#999999", strokeDash=[3, 3])
+    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, color="black")
+    chosen = ring.encode(x="lead_a:Q", y="lead_b:Q").add_params(picked())
+    title = f"{results['kept']} of {results['heads']} heads keep their kind"
+    return alt.layer(line.encode(x="x:Q", y="y:Q"), chosen, points).properties(width=420, height=420, title=_title(title))
+
+
+def _maps(rows: list[dict[str, Any]], names: dict[str, str]) -> Chart:
+    heads, charts = len({row["head"] for row in rows}), []
+    step = max(8, min(22, 300 // heads))
+    for field, title in (("lead_a", names["a"]), ("lead_b", names["b"]), ("change", "b minus a")):
+        colour = alt.Color(
+            f"{field}:Q",
+            title=None,
+            scale=alt.Scale(scheme="blueorange", domain=[-1, 1], clamp=True),
+            legend=alt.Legend(orient="bottom", gradientLength=max(120, heads * step), gradientThickness=10, values=[-1, 0, 1]),
+        )
+        tiles = (
+            alt.Chart(Inline(values=rows))
+            .mark_rect()
+            .encode(
+                x=alt.X("head:O", axis=alt.Axis(labelAngle=0, labelOverlap="parity")),
+                y=alt.Y("layer:O", title=None if charts else "layer"),
+                color=colour,
+                tooltip=TOOLTIP,
+            )
+        )
+        charts.append(tiles.properties(width=alt.Step(step), height=alt.Step(13), title=_title(title, 12)))
+    whole = alt.hconcat(*charts, spacing=24).resolve_scale(color="independent")
+    return whole.properties(title=_title("Symbolic minus positional score of every head"))
+
+
+def _depth(results: dict[str, Any], names: dict[str, str]) -> Chart:
+    rows = [
+        {"profile": names[name], "layers": third, "kind": kind, "share": share, "order": KINDS.index(kind)}
+        for name, depth in zip("ab", results["depth"], strict=True)
+        for third, shares in depth.items()
+        for kind, share in shares.items()
+    ]
+    bars = (
+        alt.Chart(Inline(values=rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("sum(share):Q", title="share of heads", axis=alt.Axis(format="%")),
+            y=alt.Y("profile:N", title=None, axis=alt.Axis(labelLimit=260)),
+            row=alt.Row(
+                "layers:N", title=None, sort=list(results["depth"][0]), header=alt.Header(labelAngle=0, labelAlign="left")
+            ),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=RANGE)),
+            order=alt.Order("order:Q"),
+            tooltip=[alt.Tooltip("profile:N"), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".0%")],
+        )
+    )
+    return bars.properties(width=300, height=50, title=_title("Kinds of heads by depth"))
+
+
+def _title(text: str, size: int = 15) -> alt.TitleParams:
+    return alt.TitleParams(text, anchor="start", fontSize=size)
