@@ -6,9 +6,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import ropescope as rs
+from ropescope.runs import write_summary, write_whole
 from ropescope.studies.compare import changes
 from ropescope.studies.compare.changes import head_changes
 from ropescope.studies.compare.run import compared
+from ropescope.studies.head_scores import packed
+from ropescope.studies.profile.statistics import statistics
 
 HEADS, PROMPTS, TRIALS = 30, 20, 800
 
@@ -35,7 +38,8 @@ def test_without_a_change_some_head_is_below_5_percent_in_5_percent_of_cases(pai
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_intervals_hold_the_true_change_in_95_percent_of_cases(paired):
+def test_intervals_hold_the_true_change_in_95_percent_of_cases(paired, monkeypatch):
+    monkeypatch.setattr(changes, "RELABELLINGS", 1)
     rng = np.random.default_rng(1)
     a, b = (scores_near_one(rng, PROMPTS, 4000) if paired else rng.beta(6, 0.8, (PROMPTS, 4000)) for _ in "ab")
     if paired:
@@ -81,15 +85,17 @@ def test_the_test_agrees_with_all_relabellings():
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory):
-    """Run folders of two tiny models with the same heads, and one with others."""
+    """Run folders of two tiny models with the same heads, and of one with others, without figures."""
     folder, found = tmp_path_factory.mktemp("profiles"), {}
     prompts = [torch.randint(64, (12,), generator=torch.Generator().manual_seed(n)) for n in range(9)]
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32}
     for name, layers, heads in (("one", 3, 4), ("two", 3, 4), ("wide", 2, 8)):
         torch.manual_seed(len(found))
         model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers, num_attention_heads=heads))
-        rs.profile(model, prompts, planes=False, sensitivity=False, out=folder / name, name=name)
+        scores = rs.profile(model, prompts, planes=False, sensitivity=False, name=name)
         found[name] = folder / name
+        write_whole(folder / name / "profile.nc", packed(scores))
+        write_summary(folder / name, "profile", {"model": name, "prompts": "the same"}, statistics(scores), ["profile.nc"])
     return found
 
 
@@ -103,7 +109,7 @@ def test_the_command_compares_run_folders(profiles, tmp_path):
     assert list(result.figures()) == ["heads", "maps", "depth"]
     assert (tmp_path / "out" / "heads.csv").read_text(encoding="utf-8").startswith("layer,head,lead_a,")
     assert "keep their kind" in str(result.table())
-    page = rs.page([tmp_path / "out", profiles["one"]], tmp_path / "page.html")
+    page = rs.page([tmp_path / "out"], tmp_path / "page.html")
     assert "keep their kind" in page.read_text(encoding="utf-8")
 
 

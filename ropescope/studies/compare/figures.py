@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -25,7 +26,8 @@ TOOLTIP = [
 
 def figures(run: Run) -> dict[str, Figure]:
     """Charts by name; those of single heads only if both profiles are of the same heads."""
-    names, found = run.results["names"], {}
+    names: Mapping[str, str] = run.results["names"]
+    found: dict[str, Figure] = {}
     rows = [row for row in read_heads(run) if row["change"] is not None]
     if rows:
         found["heads"] = Figure(
@@ -40,7 +42,7 @@ def figures(run: Run) -> dict[str, Figure]:
     return found
 
 
-def _heads(rows: list[dict[str, Any]], results: dict[str, Any], names: dict[str, str]) -> Chart:
+def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
     shown = [row | {"sure": "p < 0.05" if (row["p_value"] or 1) < 0.05 else "within chance"} for row in rows]
     ends = alt.Scale(domain=[-1.05, 1.05], nice=False)
     base = alt.Chart(Inline(values=shown))
@@ -58,8 +60,9 @@ def _heads(rows: list[dict[str, Any]], results: dict[str, Any], names: dict[str,
     return alt.layer(line.encode(x="x:Q", y="y:Q"), chosen, points).properties(width=420, height=420, title=_title(title))
 
 
-def _maps(rows: list[dict[str, Any]], names: dict[str, str]) -> Chart:
-    heads, charts = len({row["head"] for row in rows}), []
+def _maps(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Chart:
+    charts: list[Chart] = []
+    heads = len({row["head"] for row in rows})
     step = max(8, min(22, 300 // heads))
     for field, title in (("lead_a", names["a"]), ("lead_b", names["b"]), ("change", "b minus a")):
         colour = alt.Color(
@@ -83,7 +86,7 @@ def _maps(rows: list[dict[str, Any]], names: dict[str, str]) -> Chart:
     return whole.properties(title=_title("Symbolic minus positional score of every head"))
 
 
-def _depth(results: dict[str, Any], names: dict[str, str]) -> Chart:
+def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
     rows = [
         {"profile": names[name], "layers": third, "kind": kind, "share": share, "order": KINDS.index(kind)}
         for name, depth in zip("ab", results["depth"], strict=True)

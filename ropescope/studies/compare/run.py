@@ -41,7 +41,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     ]
     paired = about[0]["prompts"] == about[1]["prompts"] and scores[0].sizes["input"] == scores[1].sizes["input"]
     config = asdict(settings) | {"profiles": dict(zip("ab", about, strict=True))}
-    results, table = compared(*scores, paired=paired, seed=settings.seed)
+    results, table = compared(scores[0], scores[1], paired, seed=settings.seed)
     results["names"] = {name: _called(each, runs) for name, each in zip("ab", runs, strict=True)}
     return Outcome(config, results, {FILE: table} if table else {}, sources=[each.folder for each in runs])
 
@@ -71,7 +71,7 @@ def _called(run: Run, runs: list[Run]) -> str:
 def compared(a: xr.Dataset, b: xr.Dataset, paired: bool, seed: int = 0) -> tuple[dict[str, Any], str]:
     """Results for the summary, and a table of heads as CSV; the table is empty if the models have different heads."""
     both = [leads(a), leads(b)]
-    kinds = [head_kinds(*(_mean(each, name) for name in ("positional", "symbolic"))) for each in (a, b)]
+    kinds = [head_kinds(_mean(each, "positional"), _mean(each, "symbolic")) for each in (a, b)]
     results: dict[str, Any] = {
         "inputs": [len(each) for each in both],
         "paired": paired,
@@ -81,7 +81,7 @@ def compared(a: xr.Dataset, b: xr.Dataset, paired: bool, seed: int = 0) -> tuple
     if both[0].shape[1:] != both[1].shape[1:]:
         return results | {"same_heads": False}, ""
     flat = [each.reshape(len(each), -1) for each in both]
-    found = head_changes(*flat, paired, seed)
+    found = head_changes(flat[0], flat[1], paired, seed)
     means = [each.mean(0) for each in flat]
     names = [(int(layer), int(head)) for layer in a["layer"].values for head in a["head"].values]
     columns = [*means, *found]

@@ -58,10 +58,10 @@ def tables(run: Run) -> list[Table | str]:
             rows = [[third, *(f"{shares[kind]:.0%}" for kind in KINDS)] for third, shares in depth.items()]
             parts.append(Table(["layers", *KINDS], rows, f"Share of heads of each kind, {names[name]}"))
         return parts
-    moved = [[x, *(str(found["moves"][x][y]) for y in KINDS)] for x in KINDS]
+    moved = [[before, *(str(found["moves"][before][after]) for after in KINDS)] for before in KINDS]
     parts.append(Table([f"{names['a']} \N{RIGHTWARDS ARROW} {names['b']}", *KINDS], moved, "Heads by kind, before and after"))
-    rows = sorted(read_heads(run), key=lambda row: -abs(row["change"] or 0))[:SHOWN]
-    shown = [[row["name"], *map(_text, (row["lead_a"], row["lead_b"])), _change(row), _text(row["p_value"], 4)] for row in rows]
+    most = sorted(read_heads(run), key=lambda row: -abs(row["change"] or 0))[:SHOWN]
+    shown = [[row["name"], *map(_text, (row["lead_a"], row["lead_b"])), _change(row), _text(row["p_value"], 4)] for row in most]
     parts.append(
         Table(["head", "lead in a", "lead in b", "change (95 %)", "p"], shown, "Largest changes of symbolic minus positional")
     )
