@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .api import page as page
     from .api import preview as preview
     from .api import run as run
+    from .api import save_run as save_run
     from .api import scoreboard as scoreboard
     from .charts import plane_chart as plane_chart
     from .charts import share_chart as share_chart
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from .measures.purity import PuritySteps as PuritySteps
     from .measures.purity import purity as purity
     from .measures.purity import purity_steps as purity_steps
+    from .measures.queries import QueryScores as QueryScores
+    from .measures.queries import query_scores as query_scores
     from .measures.scores import SwapScores as SwapScores
     from .measures.scores import permutation_scores as permutation_scores
     from .measures.scores import swap_scores as swap_scores
@@ -74,6 +77,8 @@ if TYPE_CHECKING:
     from .models.gptj import save_gptj as save_gptj
     from .models.load import load_model as load_model
     from .rope import Rope as Rope
+    from .studies.profile.answers import plot as plot
+    from .studies.profile.answers import top_heads as top_heads
     from .studies.profile.run import profile as profile
     from .studies.result import Result as Result
     from .tasks.letter import LetterTask as LetterTask
@@ -82,7 +87,8 @@ if TYPE_CHECKING:
     from .tasks.prompts import binding_prompts as binding_prompts
     from .tasks.prompts import id_prompts as id_prompts
     from .tasks.prompts import task_prompts as task_prompts
-    from .tasks.prompts import text_prompts as text_prompts
+    from .tasks.texts import prose as prose
+    from .tasks.texts import text_prompts as text_prompts
     from .training.head_watcher import HeadWatcher as HeadWatcher
     from .weights import attention_weights as attention_weights
 
@@ -104,6 +110,8 @@ _ROOMS = {
     "block_logits": "measures.blocks",
     "BoundedScores": "measures.bounded",
     "bounded_swap_scores": "measures.bounded",
+    "QueryScores": "measures.queries",
+    "query_scores": "measures.queries",
     "VarianceShares": "measures.shares",
     "variance_shares": "measures.shares",
     "Exclusion": "measures.shares",
@@ -139,12 +147,15 @@ _ROOMS = {
     "t_index": "models.built",
     "t_retrieval": "models.built",
     "profile": "studies.profile.run",
+    "top_heads": "studies.profile.answers",
+    "plot": "studies.profile.answers",
     "load_model": "models.load",
     "Prompt": "tasks.prompts",
     "binding_prompts": "tasks.prompts",
     "id_prompts": "tasks.prompts",
     "task_prompts": "tasks.prompts",
-    "text_prompts": "tasks.prompts",
+    "prose": "tasks.texts",
+    "text_prompts": "tasks.texts",
     "HeadWatcher": "training.head_watcher",
     "NumberTask": "tasks.number",
     "LetterTask": "tasks.letter",
@@ -155,6 +166,7 @@ _ROOMS = {
     "page": "api",
     "preview": "api",
     "run": "api",
+    "save_run": "api",
     "scoreboard": "api",
 }
 # Names of version 0.1, for one more release.

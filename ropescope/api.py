@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import console
 from .report import page as pages
 from .runs import Engine, find_runs, read_run
 from .studies import study_named, study_of
 from .studies.claims import Claim, judge
+from .studies.profile.answers import write_scores
 from .studies.result import Result, Tables
 from .studies.runner import make_settings, run_study, worker_lost
 from .studies.study import Settings, Study
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def run(
@@ -114,6 +118,24 @@ def page(folders: Sequence[str | Path], out: str | Path = "out/report.html", tit
     True
     """
     return pages.write_page([Path(folder) for folder in folders], Path(out), title)
+
+
+def save_run(scores: xr.Dataset, out: str | Path) -> Path:
+    """The path of a page of these scores. The run folder `out` gets data, figures and summary, as by `ropescope profile`.
+
+    scores  from `profile`, of any model that was opened in Python
+    out     run folder, for `open_run`, `page` and `ropescope report`
+
+    Raises ValueError if the folder holds a different run.
+
+    >>> import ropescope as rs
+    >>> scores = rs.profile(rs.bundled("number"), rs.NumberTask().sample(4, seed=0).tokens, planes=False)
+    >>> rs.save_run(scores, "out/number-scores").name
+    'index.html'
+    """
+    folder = Path(out)
+    write_scores(scores, folder)
+    return pages.write_page([folder], folder / "index.html")
 
 
 def scoreboard(folders: Sequence[str | Path]) -> list[Claim]:

@@ -252,8 +252,7 @@ def _run(study: Study, given: dict[str, Any]) -> None:
     if claims := result.claims():
         _show([claims_table(claims)])
     pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
-    pages += ["index.html"] if study.page is not None else []
-    for name in pages:
+    for name in ["index.html"] if study.page is not None else pages:
         say(f"look at {result.folder / name}")
     if why := study.failed(result.run):
         _leave(why, 1)

@@ -12,6 +12,7 @@ from ropescope.studies.head_scores import packed
 from ropescope.studies.profile.statistics import statistics
 
 TAUS = (1e-5, 1e-4, 1e-3, 1e-2)
+BINDING = {"prompts": {"kind": "binding"}}
 UNROTATED, UNSCORED, RARELY_SCORED = 12, (3, 4), (20, 0)
 
 
@@ -125,7 +126,8 @@ def _with_holes(dataset):
 
 def run_of(dataset: xr.Dataset) -> Run:
     """A run with the statistics of a profile, of which no file was written."""
-    return Run(Path("profile-made-by-hand"), {"command": "profile", "config": {}, "results": statistics(dataset), "sha256": {}})
+    summary = {"command": "profile", "config": BINDING, "results": statistics(dataset), "sha256": {}}
+    return Run(Path("profile-made-by-hand"), summary)
 
 
 def write_profile(folder: Path, dataset: xr.Dataset, details=None, **summary) -> Run:

@@ -12,7 +12,7 @@ from ropescope.studies.control import run as study
 from ropescope.studies.control.subjects import TaskSubject, TextSubject, text_pieces
 from ropescope.tasks import LetterTask, NumberTask
 from ropescope.tasks.passage import PASSAGE
-from ropescope.tasks.prompts import text_ids
+from ropescope.tasks.texts import text_ids
 
 
 def own() -> rs.GPTJ:

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ropescope.tasks import LetterTask, NumberTask
-from ropescope.tasks.prompts import binding_prompts, check_fits, task_prompts, text_prompts
+from ropescope.tasks.prompts import binding_prompts, check_fits, task_prompts
+from ropescope.tasks.texts import text_prompts
 from ropescope.tasks.words import LIKED, NAMES
 
 TOKENIZERS = pytest.mark.parametrize("name", [*real.FETCHED, *real.OTHERS])
@@ -183,12 +184,14 @@ TEXT = "Alice went to the market.\n\n  Bob stayed, as always, at home.\n\tCafé 
 @TOKENIZERS
 def test_own_text_by_line(name):
     tokenizer = tokenizer_of(name)
-    (prompt,) = text_prompts(tokenizer, TEXT)
+    (prompt,) = text_prompts(tokenizer, TEXT, move_first=True)
     assert block_texts(tokenizer, prompt) == [line.strip() for line in TEXT.splitlines()[:-1] if line.strip()]
     assert "".join(prompt.tokens).endswith(TEXT)
     check_bos(tokenizer, prompt, name)
     assert prompt.answer is None
     assert prompt.choices == ()
+    (stays,) = text_prompts(tokenizer, TEXT)
+    assert stays.blocks == ((max(1, prompt.blocks[0][0]), prompt.blocks[0][1]), *prompt.blocks[1:])
 
 
 @TOKENIZERS
@@ -196,14 +199,16 @@ def test_own_text_by_token(name):
     tokenizer = tokenizer_of(name)
     (prompt,) = text_prompts(tokenizer, TEXT, blocks="token")
     front = len(BOS.keys() & {name})
-    assert prompt.blocks == tuple((i, i + 1) for i in range(front, len(prompt) - 1))
+    assert prompt.blocks == tuple((i, i + 1) for i in range(1, len(prompt) - 1))
+    (moves,) = text_prompts(tokenizer, TEXT, blocks="token", move_first=True)
+    assert moves.blocks == tuple((i, i + 1) for i in range(front, len(prompt) - 1))
     assert prompt.ids[front:].tolist() == tokenizer(TEXT, add_special_tokens=False)["input_ids"]
 
 
 @given(lines=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1), min_size=3, max_size=6))
 def test_lines_of_any_text_are_blocks(lines):
     tokenizer = tokenizer_of("smollm2-135m")
-    (prompt,) = text_prompts(tokenizer, "\n".join(lines))
+    (prompt,) = text_prompts(tokenizer, "\n".join(lines), move_first=True)
     assert [tokenizer.decode(prompt.ids[begin:end]) for begin, end in prompt.blocks] == [line + "\n" for line in lines[:-1]]
 
 
@@ -227,8 +232,8 @@ def test_several_texts():
 def test_what_stands_in_front(tokenizer, front):
     prompts = [
         *binding_prompts(tokenizer, 1, pairs=3),
-        *text_prompts(tokenizer, "one\ntwo\nthree"),
-        *text_prompts(tokenizer, "one two three", "token"),
+        *text_prompts(tokenizer, "zero one\ntwo\nthree"),
+        *text_prompts(tokenizer, "zero one two three", "token"),
     ]
     for prompt in prompts:
         assert list(prompt.tokens[: len(front)]) == front
@@ -275,7 +280,13 @@ class Slow:
         (lambda t: text_prompts(t, ["one\ntwo\nthree", " \n"]), "text 1 is empty"),
         (lambda t: text_prompts(t, "one\ntwo"), "text 0 has 1 line before the last.* at least 2"),
         (lambda t: text_prompts(t, "one two", "token"), "text 0 has 1 token before the last"),
-        (lambda t: text_prompts(t, "one\ntwo\nthree", "word"), "blocks must be 'line' or 'token', not 'word'"),
+        (lambda t: text_prompts(t, "one\ntwo\nthree", "word"), "a separator; 'word' is not in text 0"),
+        (
+            lambda t: text_prompts(t, "one\ntwo\nthree", ["two", "one"]),
+            "'one' is not in text 0, or not after the one before it",
+        ),
+        (lambda t: text_prompts(t, ["one two three", 5], "token"), "text 1 must be a string, or a list of strings"),
+        (lambda t: text_prompts(t, "one two three", "token", longest=3), "longest must be at least 4 tokens"),
     ],
 )
 def test_bad_input(call, message):

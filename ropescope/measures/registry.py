@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .view import LayerView
 
-MODULES = ("block_scores", "attention", "sensitivity", "redrawn", "plane_scores")
+MODULES = ("block_scores", "attention", "sensitivity", "redrawn", "contrast", "plane_scores")
 """Modules of this folder that register measures. Datasets list measures in this order."""
 
 Compute: TypeAlias = Callable[[LayerView], Tensor]

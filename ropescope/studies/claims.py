@@ -92,13 +92,19 @@ class Runs:
         raise NotRunError(f"no run of `ropescope {command}` on the {task} task among those given")
 
     def profiles(self) -> list[Run]:
-        """Profiles, those with most files first: their sections of the page show most."""
+        """Profiles of binding prompts, those with most files first: their sections of the page show most.
+
+        Paper A's claims are on such prompts, so a text of one's own judges none of them.
+        """
 
         def missing(run: Run) -> list[bool]:
             names = (("head_details.json", "closer.json"), ("profile.nc",))
             return [not any((run.folder / name).exists() for name in either) for either in names]
 
-        return sorted(self.of("profile"), key=missing)
+        binding = [run for run in self.of("profile") if run.config.get("prompts", {}).get("kind") == "binding"]
+        if not binding:
+            raise NotRunError("no profile of binding prompts among the runs given")
+        return sorted(binding, key=missing)
 
 
 Rule = Callable[[Runs], Found]

@@ -27,6 +27,8 @@ class Tables(tuple[Table | str, ...]):
     def __str__(self) -> str:
         return "\n".join(printable(part) if isinstance(part, str) else _text(part) for part in self)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return render("tables.html", parts=self)
 

@@ -12,8 +12,9 @@ from .canonical import CanonicalTask, IndexTask, PairTask, PartialInductionTask,
 from .letter import LetterTask
 from .multihop import MultihopTask, Samples, Solution, split
 from .number import NumberTask
-from .prompts import Prompt, binding_prompts, check_fits, task_prompts, text_prompts
+from .prompts import Prompt, binding_prompts, check_fits, task_prompts
 from .registry import TASKS, task_class, task_names
+from .texts import prose, text_prompts
 
 __all__ = [
     "TASKS",
@@ -30,6 +31,7 @@ __all__ = [
     "Solution",
     "binding_prompts",
     "check_fits",
+    "prose",
     "split",
     "task_class",
     "task_names",

@@ -1,4 +1,4 @@
-"""Prompts for language models: facts to recall, the multi-hop tasks in English, your own texts.
+"""Prompts for language models: facts to recall, the multi-hop tasks in English, your own token ids. `texts` makes them of text.
 
 A prompt knows which of its tokens can change places. Its blocks are exactly its sentences, items or lines. The tokenizer is an
 argument, any fast tokenizer of `transformers`, so `transformers` is not imported here.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,22 +17,18 @@ from numpy.typing import NDArray
 
 from ..inputs import shown, whole, whole_array
 from .multihop import require_at_least
-from .registry import task_class, task_names
+from .registry import task_class
 from .tokenized import (
     Reading,
     leading_ids,
-    line_ranges,
     next_token,
     read_text,
-    require_fast,
     token_range,
     use_chat_template,
     words_of_equal_length,
 )
 from .words import LIKED, NAMES
 
-LONGEST_FILE = 64 << 20
-"""Largest size of a file of prompts, in bytes."""
 FACTS = "Facts:"
 """Text before the sentences, so that the first sentence starts with a space like all others."""
 
@@ -55,6 +49,7 @@ class Prompt:
     answer   id of the correct next token, which is the first token of the answer
     choices  ids of the first tokens of all answers that the prompt offers, without duplicates
     about    how the prompt was made
+    queries  positions of the queries to score, in order; the last token alone if empty
 
     Raises ValueError if ids or blocks are not whole numbers.
 
@@ -70,6 +65,7 @@ class Prompt:
     answer: int | None = None
     choices: tuple[int, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
+    queries: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", whole_array("ids", self.ids))
@@ -83,14 +79,27 @@ class Prompt:
         return len(self.ids)
 
 
-def as_prompt(prompt: Any) -> Prompt:
-    """A `Prompt` as it is, or one of token ids: every token is a block, except the first, a common sink, and the query."""
+def as_prompt(prompt: Any, move_first: bool = False) -> Prompt:
+    """A `Prompt` as it is, or one of token ids: all are blocks but the first, on which heads rest, and the last, the query."""
     if isinstance(prompt, Prompt):
         return prompt
+    if isinstance(prompt, str | bytes):
+        raise ValueError("a prompt is a text, which needs a tokenizer: give one, or token ids")
     ids = whole_array("token ids of a prompt", prompt)
-    if ids.ndim != 1 or len(ids) < 4:
-        raise ValueError(f"a prompt must be one sequence of at least 4 token ids, not of shape {ids.shape}")
-    return Prompt(ids, tuple((p, p + 1) for p in range(1, len(ids) - 1)), tuple(map(str, ids.tolist())))
+    least = 3 if move_first else 4
+    if ids.ndim != 1 or len(ids) < least:
+        raise ValueError(f"a prompt must be one sequence of at least {least} token ids, not of shape {ids.shape}")
+    if not 0 <= ids.min() <= ids.max() < 2**31:
+        raise ValueError(f"a prompt holds {ids.min() if ids.min() < 0 else ids.max()}, which is no token id")
+    return Prompt(ids, single_tokens(len(ids), move_first), tuple(map(str, ids.tolist())))
+
+
+def single_tokens(tokens: int, move_first: bool = False) -> tuple[tuple[int, int], ...]:
+    """Every token of a text as a block, except the query, which is the last, and the first token.
+
+    Heads put attention that they do not need on the first token, whatever it is. If it moved, most scores would describe it.
+    """
+    return tuple((p, p + 1) for p in range(0 if move_first else 1, tokens - 1))
 
 
 def binding_prompts(
@@ -230,123 +239,19 @@ def task_prompts(
     return prompts
 
 
-def text_prompts(tokenizer: Any, text: str | Sequence[str], blocks: str = "line") -> list[Prompt]:
-    """A prompt of each text, unchanged; its last token is the query.
-
-    tokenizer  a fast tokenizer of `transformers`
-    text       one text, or several
-    blocks     "line": every line before the last is a block; "token": every token before the last is one
-
-    BOS, if the model's family uses one, never moves.
-
-    Raises ValueError for the same tokenizers as `binding_prompts`, or if a text is empty or has fewer than two blocks.
-
-    >>> import ropescope as rs
-    >>> from transformers import AutoTokenizer
-    >>> tokenizer = AutoTokenizer.from_pretrained("weights/smollm2-135m")
-    >>> text = "milk is white\\ncoal is black\\ngrass is green\\ncoal is"
-    >>> prompt = rs.text_prompts(tokenizer, text)[0]
-    >>> ["".join(prompt.tokens[start:stop]) for start, stop in prompt.blocks]
-    ['milk is white\\n', 'coal is black\\n', 'grass is green\\n']
-    """
-    if blocks not in ("line", "token"):
-        raise ValueError(f"blocks must be 'line' or 'token', not {blocks!r}")
-    require_fast(tokenizer)
-    front, prompts = leading_ids(tokenizer), []
-    for number, each in enumerate([text] if isinstance(text, str) else text):
-        if not each.strip():
-            raise ValueError(f"text {number} is empty: give some words")
-        read = read_text(tokenizer, each, front)
-        if blocks == "token":
-            ranges = [(i, i + 1) for i in range(len(read.ids) - 1)]
-        else:
-            ranges = [token_range(read, *line) for line in line_ranges(each)[:-1]]
-        ranges = [
-            (max(begin, len(front)), end) for begin, end in ranges if end > len(front)
-        ]  # the text itself may start with BOS
-        if len(ranges) < 2:
-            have = f"{len(ranges)} {blocks}{'' if len(ranges) == 1 else 's'}"
-            raise ValueError(
-                f"text {number} has {have} before the last that may change places: give at least 2 or other blocks"
-            )
-        prompts.append(_made(tokenizer, read, ranges, about={"kind": "text", "blocks": blocks, "chat": False}))
-    return prompts
-
-
-def text_ids(tokenizer: Any, text: str) -> tuple[NDArray[np.int64], int]:
-    """Token ids of a text, including those that the model's family puts in front of every text, and the number of these."""
-    if tokenizer is None:
-        raise ValueError("the model comes without a tokenizer, which a text needs")
-    require_fast(tokenizer)
-    front = leading_ids(tokenizer)
-    return np.array(read_text(tokenizer, text, front).ids, dtype=np.int64), len(front)
-
-
-def choose_prompts(
-    tokenizer: Any, kind: str, *, count: int, pairs: int, lengths: str, hops: int, blocks: str, chat: bool | None, seed: int
-) -> tuple[list[Prompt], dict[str, Any]]:
-    """Prompts by name ("binding" or a task) or from a file, and a description of them that JSON can hold.
-
-    Blank lines separate the prompts of a text file. A JSON file holds token ids, for models without a tokenizer.
-    """
-    if kind.endswith(".json"):
-        found = id_prompts(_json(Path(kind)), kind)
-        single = all(stop - start == 1 for prompt in found for start, stop in prompt.blocks)
-        return found, _of_file(kind, found, "token" if single else "block")
-    if tokenizer is None:
-        raise ValueError("the model comes without a tokenizer: give prompts as token ids, in a JSON file")
-    if kind == "binding":
-        prompts = binding_prompts(tokenizer, count, pairs, seed, lengths, chat)
-        about: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
-    elif kind in task_names():
-        prompts = task_prompts(tokenizer, kind, count, hops, seed, chat=chat)
-        about = {"hops": hops}
-    else:
-        path = Path(kind)
-        try:
-            with path.open("rb") as file:
-                data = file.read(LONGEST_FILE + 1)  # a device may never end
-            text = data.decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-            names = ", ".join(("binding", *task_names()))
-            raise ValueError(f"prompts must be {names}, a text file or a JSON file; {kind} cannot be read: {reason}") from None
-        if len(data) > LONGEST_FILE:
-            raise ValueError(f"{kind} is longer than {LONGEST_FILE >> 20} MB: give fewer prompts at a time")
-        parts = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
-        if not parts:
-            raise ValueError(f"{kind} is empty: give some text")
-        found = text_prompts(tokenizer, parts, blocks)
-        return found, _of_file(kind, found, blocks)
-    about = {"kind": kind, "count": len(prompts), **about, "chat": bool(prompts[0].about["chat"]), "seed": seed}
-    return prompts, about | {"sha256": prompts_hash(prompts)}
-
-
-def _of_file(name: str, prompts: Sequence[Prompt], blocks: str) -> dict[str, Any]:
-    """Description of prompts from a file, with a hash because files change."""
-    return {"kind": Path(name).name, "count": len(prompts), "blocks": blocks, "sha256": prompts_hash(prompts)}
-
-
 def prompts_hash(prompts: Sequence[Prompt]) -> str:
-    """The hash of all token ids and blocks, which change with wording, tokenizer and chat template."""
-    return hashlib.sha256(json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()).hexdigest()
+    """The hash of all token ids, blocks and queries, which change with wording, tokenizer and chat template."""
+    known = [[prompt.ids.tolist(), prompt.blocks, *([prompt.queries] if prompt.queries else [])] for prompt in prompts]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error}): give a list of prompts, each a list of token ids") from None
-
-
-def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
+def id_prompts(entries: Any, name: str = "prompts", move_first: bool = False) -> list[Prompt]:
     """Prompts from token ids, in the format of a JSON file.
 
-    entries  for each prompt a list of ids, of which every one but the last (the query) is a block of its own; or {"ids": [...],
-             "blocks": [[start, stop], ...]} with half-open ranges that can change places
-    name     name of the entries in error messages
+    entries     for each prompt a list of ids, of which every one but the first, on which heads rest, and the last, the query,
+                is a block of its own; or {"ids": [...], "blocks": [[start, stop], ...]} with half-open ranges that can move
+    name        name of the entries in error messages
+    move_first  move the first token, too, where blocks are not given
 
     Raises ValueError if an entry has fewer than three ids, or its blocks are not at least two ranges in order before the query.
 
@@ -362,7 +267,7 @@ def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
         if not isinstance(ids, list) or not _whole_numbers(ids) or len(ids) < 3:
             raise ValueError(f"prompt {number} of {name} must be at least 3 token ids: whole numbers from 0 on")
         if blocks is None:
-            blocks = [[p, p + 1] for p in range(len(ids) - 1)]
+            blocks = [list(block) for block in single_tokens(len(ids), move_first)]
         pairs = isinstance(blocks, list) and all(_whole_numbers(block) and len(block) == 2 for block in blocks)
         edges = [edge for block in blocks for edge in block] if pairs else []
         in_order = all(one < other for one, other in blocks) and edges == sorted(edges) if pairs else False
@@ -378,19 +283,6 @@ def id_prompts(entries: Any, name: str = "prompts") -> list[Prompt]:
 
 def _whole_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**31 for value in values)
-
-
-def describe(about: dict[str, Any]) -> str:
-    """The description of `choose_prompts` in one line of English."""
-    count, kind = about["count"], about["kind"]
-    prompts = "prompt" if count == 1 else "prompts"
-    if kind == "binding":
-        what = f"{count} binding {prompts} of {about['pairs']} sentences, {about['lengths']} in length"
-    elif kind in task_names():
-        what = f"{count} {prompts} of the {kind} task, hops: {about['hops']}"
-    else:
-        return f"{count} {prompts} from {kind}, moving each {about['blocks']}"
-    return f"{what}, {'chat template' if about['chat'] else 'plain text'}, seed {about['seed']}"
 
 
 def check_fits(prompts: Sequence[Prompt], context: int | None, vocabulary: int | None) -> None:
@@ -435,10 +327,10 @@ def _prompt(
     answer = next_token(tokenizer, text, right)
     if answer not in choices:
         raise ValueError(f"tokenizer splits {right!r} differently at different places: use another wording or tokenizer")
-    return _made(tokenizer, read, blocks, answer, tuple(sorted(set(choices))), about | {"chat": chat})
+    return made_prompt(tokenizer, read, blocks, answer, tuple(sorted(set(choices))), about | {"chat": chat})
 
 
-def _made(
+def made_prompt(
     tokenizer: Any,
     read: Reading,
     blocks: Sequence[tuple[int, int]],
@@ -446,5 +338,6 @@ def _made(
     choices: tuple[int, ...] = (),
     about: dict[str, Any] | None = None,
 ) -> Prompt:
+    """The prompt of a text that a tokenizer has read."""
     bos = tokenizer.bos_token if tokenizer.bos_token_id in leading_ids(tokenizer) else None
     return Prompt(np.array(read.ids), tuple(blocks), tuple(read.tokens), answer, choices, (about or {}) | {"bos": bos})

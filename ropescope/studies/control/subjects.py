@@ -21,7 +21,8 @@ from ...models.gptj import GPTJ
 from ...models.load import load_model
 from ...tasks import Samples, split
 from ...tasks.passage import PASSAGE
-from ...tasks.prompts import Prompt, binding_prompts, check_fits, prompts_hash, text_ids
+from ...tasks.prompts import Prompt, binding_prompts, check_fits, prompts_hash
+from ...tasks.texts import text_ids
 from ...training.probe import last_logits, probe_of, probe_row
 from ...training.recipe import recipe
 from ..head_scores import Scoring, measure

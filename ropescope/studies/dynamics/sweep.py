@@ -19,7 +19,8 @@ from ...models.adapter import Adapter
 from ...models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
 from ...models.load import Loaded, load_model
 from ...runs import HERE, Engine, HistoryFolder, cached_units
-from ...tasks.prompts import Prompt, check_fits, choose_prompts
+from ...tasks.choose import choose_prompts
+from ...tasks.prompts import Prompt, check_fits
 from ...training.measuring import watched
 from ..head_scores import Scoring, measure
 

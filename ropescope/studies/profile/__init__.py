@@ -15,12 +15,19 @@ class Settings:
     """Which model, on which prompts, and what to measure."""
 
     model: str = option(..., "Hub id, folder of a transformers model, or GGUF file.", argument=True)
-    prompts: str = option("binding", "binding, number, letter, or a file of your own: text, or token ids in JSON.")
+    prompts: str = option("binding", "binding, number, letter, prose, a text file, a folder of them, or token ids in JSON.")
     count: int = option(50, "How many prompts; a file has as many as it has.")
+    queries: int | None = option(
+        None, "Score so many positions of each text.  [default: 32 of prose and folders, else the last]"
+    )
     pairs: int = option(24, "Sentences of a binding prompt.")
     lengths: str = option("equal", "Sentences of a binding prompt in tokens: equal or unequal.")
     hops: int = option(1, "Hops of number and letter prompts.")
-    blocks: str = option("line", "What moves in a text file: line or token. Prompts are separated by empty lines.")
+    blocks: str | None = option(
+        None, "What moves in a text: token, line, sentence, or a separator.  [default: token of prose and folders, else line]"
+    )
+    longest: int | None = option(None, "Cut texts to so many tokens.")
+    move_first: bool = option(False, "Move the first token of a text, too, on which heads rest.")
     chat: bool | None = option(None, "Use the chat template.  [default: if there is one]")
     planes: bool = option(True, "Score every RoPE plane alone, too.")
     sensitivity: bool = option(True, "Try other temperatures, permutations and single tokens, too.")
@@ -53,6 +60,7 @@ STUDIES = (
         examples=(
             "ropescope profile HuggingFaceTB/SmolLM2-135M-Instruct --count 50 --out out/smollm2",
             "ropescope profile weights/smollm2-135m --dtype bfloat16 --batch 8 --memory 2GB --out out/small",
+            "ropescope profile weights/smollm2-135m --prompts prose --queries 32 --out out/prose",
             "ropescope profile weights/smollm2-135m --engine ray --address head:6379 --out out/smollm2",
         ),
         group="Your model",
@@ -65,5 +73,6 @@ STUDIES = (
         tables=here("tables:tables"),
         dataset=here("tables:dataset"),
         heads=here("tables:heads"),
+        page=lambda run: [run.folder],
     ),
 )

@@ -47,6 +47,10 @@ def figures(run: Run) -> dict[str, Figure]:
     path = run.folder / "profile.nc"
     if path.exists():
         scores = read_profile(path)
+        if "query" in scores.dims:
+            from ..head_scores import over_queries  # noqa: PLC0415
+
+            scores = over_queries(scores)
         for name, draw in {"classical": classical_chart, "sensitivity": sensitivity_chart}.items():
             if (chart := draw(scores, stats, about)) is not None:
                 charts[name] = chart

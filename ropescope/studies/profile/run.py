@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from ... import console
 from ...measures.plane_scores import AT_ONCE
 from ...models.adapter import Adapter, read_layers
 from ...models.gptj import GPTJ
-from ...models.load import load_model
+from ...models.load import Loaded, load_model
 from ...models.source import Source, open_source, parameter_hash, source_of
 from ...models.stream import streams
 from ...runs import HERE, Engine, cached_batches, claim
-from ...tasks import prompts as makers
-from ...tasks.prompts import Prompt, as_prompt
+from ...tasks import choose as makers
+from ...tasks.prompts import Prompt, check_fits, prompts_hash
+from ...tasks.texts import TextBlocks
 from .. import playground, study_named
-from ..head_scores import TOLERANCE, Row, Scoring, dataset, device_of, measure_each, packed
+from ..head_scores import TOLERANCE, Row, Scoring, dataset, device_of, measure_each, over_queries, packed, with_queries
 from ..study import Outcome, Work
 from . import Settings
+from .answers import register, results_of
 from .head_details import examples, head_details
+from .inputs import given_prompts, open_model
 from .rows import FILE
-from .statistics import statistics
 
 if TYPE_CHECKING:
     import xarray as xr
 
+QUERIES = 32
+"""Queries of each text, unless another number is given."""
 HOLDS = "profile", "a profile of another model, prompts or settings"
 """What the run folder of a profile holds, and what one holds that is not to be mixed with it."""
 
@@ -76,15 +78,19 @@ def run(settings: Settings, work: Work) -> Outcome:
         raise ValueError("memory is for a model in one process: set engine to here")
     asked = settings.model, settings.dtype, settings.trust_remote_code
     loaded = load_model(*asked, device=settings.device, revision=settings.revision, memory=settings.memory)
-    model = Adapter(loaded.model)
-    named = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed")
+    named = ("count", "pairs", "lengths", "hops", "blocks", "chat", "seed", "move_first", "longest")
     options = {name: getattr(settings, name) for name in named}
     prompts, about = makers.choose_prompts(loaded.tokenizer, settings.prompts, **options)
-    makers.check_fits(prompts, loaded.context, loaded.vocabulary)
+    check_fits(prompts, loaded.context, loaded.vocabulary)
+    queries = QUERIES if settings.queries is None and makers.is_text(settings.prompts) else settings.queries
+    if queries is not None:
+        prompts = [with_queries(prompt, queries) for prompt in prompts]
+        about["queries"] = queries
     few, its = prompts, about
     if settings.prompts == "binding":
         options |= {"count": 1, "pairs": min(settings.pairs, playground.PAIRS)}
         few, its = makers.choose_prompts(loaded.tokenizer, settings.prompts, **options)
+    model = Adapter(loaded.model)
     short = min(few, key=len), f"{its['kind']} prompt", makers.describe(its | {"count": 1})
     subject = Subject(model, loaded.about, prompts, about, makers.describe(about), short)
     source: Source | None = None
@@ -94,14 +100,19 @@ def run(settings: Settings, work: Work) -> Outcome:
     units = cached_rows(source or model, prompts, scoring, subject.config(scoring), work.folder, work.engine, together)
     if settings.memory is None:  # reading the weights once more would cost more than it tells
         work.tell(_cost_line(model, prompts, scoring))
-    scores = _dataset(subject, list(work.progress(units, len(prompts), "prompts")), scoring.seed)
+    scores = _dataset(subject, list(work.progress(units, len(prompts), "prompts")), scoring)
     return _outcome(subject, scores, scoring)
 
 
 def profile(
-    model: nn.Module | Adapter,
-    prompts: Iterable[Prompt | Tensor | NDArray[np.int64] | Sequence[int]],
+    model: nn.Module | Adapter | Loaded | str | Path,
+    prompts: Any,
     *,
+    tokenizer: Any = None,
+    queries: int | None = None,
+    blocks: TextBlocks = "token",
+    move_first: bool = False,
+    longest: int | None = None,
     tau: float = 1e-4,
     planes: bool = True,
     sensitivity: bool = True,
@@ -111,68 +122,108 @@ def profile(
     batch: int | None = None,
     out: str | Path | None = None,
     name: str | None = None,
+    progress: bool = True,
 ) -> xr.Dataset:
     """Scores of every head of a model on every prompt.
 
-    model         a causal model of `transformers`, an `Adapter` to it, or one of our GPT-J
-    prompts       `Prompt`s (see `binding_prompts`), or sequences of at least four token ids, whose tokens move one by one but
-                  for the first, on which heads rest, and the last, which is the query
+    model         a model of `transformers`, an `Adapter`, one of our GPT-J, what `load_model` returns, or a path or hub id
+    prompts       one or several: texts, what a tokenizer returns, sequences of token ids, or `Prompt`s
+    tokenizer     for texts; that of the model by default, if `load_model` found one
+    queries       score so many positions of each prompt, evenly spread, instead of the last alone; not planes and sensitivity
+    blocks        what moves in a text (see `text_prompts`): "token", "line", "sentence", a separator, or strings
+    move_first    move the first token of texts and token ids, too: by default it stays, because heads rest on it
+    longest       cut texts to so many tokens
     tau           temperature of the weighting of swaps
     planes        score every RoPE plane alone, too, which takes about twice as long
     sensitivity   try other temperatures, full permutations and swaps of single tokens, too
     permutations  how many random permutations to try
     seed          of the permutations
     tolerance     error that scores of many tokens and of planes may have (`score_error`, `plane_error`); 0 for none
-    batch         how many prompts are in one forward pass, also of unequal lengths; 1 unless given, and as many as fit for a
-                  model that `load_model` streams from disk
+    batch         how many prompts share a forward pass; 1 by default, or as many as fit for a model streamed from disk
     out           a folder to write the run to, with data, figures and summary, for `ropescope report`
     name          what to call the model in the result
+    progress      show a progress bar on a terminal
 
-    The result is an `xarray.Dataset` with dimensions input, layer, head, plane (from 1 on, the fastest) and tau. The attribute
-    `long_name` of each variable describes it. What was not measured is NaN, and so are scores of a layer whose window holds
-    fewer than two blocks.
+    The result is an `xarray.Dataset` with dimensions input, layer, head, plane (from 1 on, the fastest) and tau; with `queries`
+    scores have the dimension query and the coordinate `position`. `long_name` of a variable describes it. What was not measured
+    is NaN, also in layers whose window holds fewer than two blocks. See `top_heads`, `plot`, `save_run`.
 
-    Raises RefusedError if the model cannot be opened or its attention does not follow from `M`, and ValueError if there is no
-    prompt, one is too short, or the folder holds something else.
+    Raises RefusedError if attention does not follow from `M`, ValueError if a prompt or the folder does not fit.
 
-    >>> import torch, ropescope as rs
-    >>> model = rs.bundled("number")
-    >>> scores = rs.profile(model, [torch.randint(120, (17,)) for _ in range(4)], sensitivity=False)
-    >>> dict(scores.positional.sizes)
-    {'input': 4, 'layer': 12, 'head': 1}
+    >>> import ropescope as rs
+    >>> scores = rs.profile("weights/stories15M", rs.prose(2), queries=4, longest=64)
+    >>> dict(scores.positional.sizes), scores.position[0].values.tolist()
+    ({'input': 2, 'layer': 6, 'head': 6, 'query': 4}, [9, 27, 45, 63])
     >>> scores.symbolic.long_name
     'symbolic score over swaps of two blocks'
     """
-    adapter = model if isinstance(model, Adapter | GPTJ) else Adapter(model)
+    opened = open_model(model, tokenizer)
+    asked = given_prompts(prompts, opened, blocks, queries, move_first, longest)
     scoring = Scoring(tau, planes, sensitivity, permutations, seed, tolerance)
-    asked = [as_prompt(prompt) for prompt in prompts]
-    called = name or _name(model)
+    bar = console.progress if progress else console.silent
+    return _profile(opened.model, asked, scoring, name or opened.name, batch, None if out is None else Path(out), bar)
+
+
+def _profile(
+    model: nn.Module | Adapter,
+    asked: Sequence[Prompt],
+    scoring: Scoring,
+    name: str,
+    batch: int | None,
+    out: Path | None,
+    progress: Callable[..., Any],
+) -> xr.Dataset:
+    """The dataset of a model in memory and checked prompts, written to a run folder if one is given."""
+    adapter = model if isinstance(model, Adapter | GPTJ) else Adapter(model)
+
     together = batches_for(adapter, batch)
+
+    def rows() -> list[Row]:
+        return list(progress(_rows(adapter, asked, scoring, together), len(asked), "prompts"))
+
     if out is None:
-        return dataset(_rows(adapter, asked, scoring, together), {"model": called})
-    return _into_folder(_given(adapter, asked, called), scoring, together, Path(out))
-
-
-def _into_folder(subject: Subject, scoring: Scoring, together: Together, out: Path) -> xr.Dataset:
-    """The scores, after they, figures and summary were written to a folder."""
+        return labelled(rows(), asked, _attributes(adapter, name, asked, scoring))
     from ..runner import run_in_folder  # noqa: PLC0415
 
-    found = []
+    subject, found = _given(adapter, asked, name), []
 
     def compute(work: Work) -> Outcome:
         claim(work.folder, subject.config(scoring), __name__, *HOLDS)
         # Nothing is resumed: a model in memory may have been changed in ways that its weights do not show.
-        found.append(_dataset(subject, _rows(subject.model, subject.prompts, scoring, together), scoring.seed))
+        found.append(_dataset(subject, rows(), scoring))
         return _outcome(subject, found[0], scoring)
 
     run_in_folder(study_named("profile"), compute, out)
     return found[0]
 
 
+def labelled(rows: Sequence[Row], prompts: Sequence[Prompt], about: Mapping[str, Any]) -> xr.Dataset:
+    """The dataset of all prompts, with the text of their tokens and whether an answer was asked for."""
+    register()
+    asked = any(prompt.answer is not None for prompt in prompts)
+    texts = json.dumps([prompt.tokens for prompt in prompts], ensure_ascii=False)
+    return dataset(rows, {**about, "asked": int(asked), "texts": texts})
+
+
+def _attributes(model: Adapter | GPTJ, name: str, prompts: Sequence[Prompt], scoring: Scoring) -> dict[str, Any]:
+    inner = model.model if isinstance(model, Adapter) else model
+    family = str(getattr(getattr(inner, "config", None), "model_type", type(inner).__name__))
+    precision = str(next(inner.parameters()).dtype).removeprefix("torch.")
+    about = {"model": name, "family": family, "precision": precision, "prompts": described(prompts)}
+    return about | {"seed": scoring.seed, "tau": scoring.tau}
+
+
+def described(prompts: Sequence[Prompt]) -> str:
+    """Prompts of a caller in one line of English."""
+    lengths = sorted({len(prompt) for prompt in prompts})
+    size = f"{lengths[0]}" + (f" to {lengths[-1]}" if len(lengths) > 1 else "")
+    queries = max(len(prompt.queries) for prompt in prompts)
+    count = f"{len(prompts)} prompt{'' if len(prompts) == 1 else 's'}"
+    return f"{count} of {size} tokens" + (f", {queries} queries of each" if queries else "")
+
+
 def _given(model: Adapter | GPTJ, prompts: Sequence[Prompt], name: str) -> Subject:
     """A model in memory and prompts that a caller made."""
-    if not prompts:
-        raise ValueError("prompts must hold at least one prompt")
     inner = model.model if isinstance(model, Adapter) else model
     config, first = getattr(inner, "config", None), next(inner.parameters())
     about_model = {
@@ -182,30 +233,30 @@ def _given(model: Adapter | GPTJ, prompts: Sequence[Prompt], name: str) -> Subje
         "dtype": str(first.dtype).removeprefix("torch."),
         "weights": {"parameters": parameter_hash(inner)},
     }
-    ids = json.dumps([[prompt.ids.tolist(), prompt.blocks] for prompt in prompts]).encode()
-    about = {"kind": "given", "count": len(prompts), "sha256": hashlib.sha256(ids).hexdigest()}
-    lengths = sorted({len(prompt) for prompt in prompts})
-    described = f"{len(prompts)} prompts of {lengths[0]}" + (f" to {lengths[-1]}" if len(lengths) > 1 else "") + " tokens"
-    return Subject(model, about_model, prompts, about, described, (min(prompts, key=len), "given prompt", "1 prompt"))
+    about: dict[str, Any] = {"kind": "given", "count": len(prompts), "sha256": prompts_hash(prompts)}
+    if queries := max(len(prompt.queries) for prompt in prompts):
+        about["queries"] = queries
+    short = min(prompts, key=len), "given prompt", "1 prompt"
+    return Subject(model, about_model, prompts, about, described(prompts), short)
 
 
-def _dataset(subject: Subject, rows: Sequence[Row], seed: int) -> xr.Dataset:
+def _dataset(subject: Subject, rows: Sequence[Row], scoring: Scoring) -> xr.Dataset:
     about = subject.about_model
-    named = {"model": about["source"], "precision": about["dtype"], "prompts": subject.described, "seed": seed}
-    return dataset(rows, named)
+    named = {"model": about["source"], "precision": about["dtype"], "prompts": subject.described}
+    return labelled(rows, subject.prompts, named | {"seed": scoring.seed, "tau": scoring.tau})
 
 
 def _outcome(subject: Subject, scores: xr.Dataset, scoring: Scoring) -> Outcome:
     """What is written of a profile: scores, their statistics, details of a few heads, and a prompt for the playground."""
     data: dict[str, str | bytes] = {"profile.nc": packed(scores)}
-    if heads := examples(scores):
+    if heads := examples(over_queries(scores)):
         data[FILE] = json.dumps(head_details(subject.model, subject.prompts[0], heads, scoring.tau)) + "\n"
     prompt, called, described = subject.short
     if len(prompt) <= playground.LONGEST:
         origin = {**subject.about_model, "model": subject.about_model["source"], "prompts": described}
         played = playground.subject(subject.model, prompt, called, origin, scoring.tau)
         data["playground.json"] = json.dumps(playground.playground(played)) + "\n"
-    return Outcome(subject.config(scoring), statistics(scores), data)
+    return Outcome(subject.config(scoring), results_of(scores), data)
 
 
 def _one(_: Sequence[Prompt]) -> int:
@@ -227,12 +278,12 @@ def batches_for(model: Adapter | GPTJ, batch: int | None) -> Together:
     return fitting
 
 
-def _rows(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring, together: Together) -> list[Row]:
-    rows: list[Row] = []
-    while len(rows) < len(prompts):
-        rest = prompts[len(rows) :]
-        rows += measure_each(model, rest[: max(1, together(rest))], scoring)
-    return rows
+def _rows(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring, together: Together) -> Iterator[Row]:
+    done = 0
+    while done < len(prompts):
+        some = prompts[done : done + max(1, together(prompts[done:]))]
+        yield from measure_each(model, some, scoring)
+        done += len(some)
 
 
 def cached_rows(
@@ -284,9 +335,3 @@ def estimate(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring)
     blocks = max(len(prompt.blocks) for prompt in prompts)
     held = max(largest) * (blocks + 1) ** 2 if scoring.planes else max(largest) ** 0.5 * (blocks + 1) ** 2
     return {"seconds": 1.5 * seconds, "bytes": 8 * 6 * min(held, 4 * AT_ONCE)}
-
-
-def _name(model: nn.Module | Adapter) -> str:
-    inner = model.model if isinstance(model, Adapter) else model
-    name = str(getattr(getattr(inner, "config", None), "name_or_path", "") or type(inner).__name__)
-    return Path(name).name if Path(name).exists() else name

@@ -21,13 +21,15 @@ def headline(run: Run) -> str:
 
 
 def tables(run: Run) -> list[Table | str]:
-    """Right answers, the largest error of the check, the number of heads of each kind, and the correlation of their scores."""
+    """Right answers if any were asked for, the largest error of the check, kinds, correlation, and heads that stand out."""
     results = run.results
     kinds = ", ".join(f"{number} {kind}" for kind, number in results["kinds"].items() if number)
     error, found, noise = (results.get(name) for name in ("worst_check_error", "correlation", "noise"))
+    asked = f"{results['inputs']} prompts" + (f", {results['queries']} queries of each" if results.get("queries") else "")
+    if results.get("asked", True):
+        asked += f"; right on {results['right']}, among the answers offered on {results['right_among_choices']}"
     lines: list[Table | str] = [
-        f"{results['inputs']} prompts; right on {results['right']}, among the answers offered on "
-        f"{results['right_among_choices']}",
+        asked,
         f"heads: {kinds}",
     ]
     if error is not None:
@@ -35,7 +37,16 @@ def tables(run: Run) -> list[Table | str]:
     if found is not None:
         r = f"positional and symbolic scores over heads: r = {found['pearson']['r']:.2f}"
         lines.append(r + (f"; with logits drawn anew at the same spread {span(noise['r'])}" if noise else ""))
-    return lines
+    return [*lines, *_named(run)]
+
+
+def _named(run: Run) -> list[Table | str]:
+    """The three most positional and most symbolic heads, and how many cannot be judged."""
+    if not (run.folder / "profile.nc").exists() or "judged" not in run.results:
+        return []
+    from .answers import top_heads  # noqa: PLC0415
+
+    return list(top_heads(dataset(run), 3))
 
 
 def dataset(run: Run) -> xr.Dataset:
@@ -43,6 +54,9 @@ def dataset(run: Run) -> xr.Dataset:
     path = run.folder / "profile.nc"
     if not path.exists():
         raise ValueError(f"{run.folder} holds no profile.nc, so only statistics of heads are left: profile again")
+    from .answers import register  # noqa: PLC0415
+
+    register()
     return read_profile(path)
 
 
