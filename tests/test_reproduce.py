@@ -298,8 +298,9 @@ def test_steps_of_a_model_that_is_not_at_hand_are_left_out(tmp_path, monkeypatch
     assert all(row.state == TO_DO for row in look(plan) if row.step.name not in left_out)
     with pytest.raises(ValueError, match="model nowhere is neither a folder nor a GGUF file nor a hub id"):
         models_at_hand("quick", "nowhere")
+    monkeypatch.setattr(state, "hub_commit", lambda name: "a" * 40)
     assert models_at_hand("quick", "someone/some-model") == {
-        "some-model": Model("someone/some-model", {"id": "someone/some-model"})
+        "some-model": Model("someone/some-model", {"id": "someone/some-model", "revision": "a" * 40})
     }
 
 

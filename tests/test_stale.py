@@ -12,6 +12,7 @@ from test_prompts import by_words
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import ropescope as rs
+from ropescope.models.checkpoints import Checkpoint
 from ropescope.runs import HERE, key
 from ropescope.studies import study_named
 from ropescope.studies.canonical import sweeps
@@ -227,6 +228,34 @@ def test_stale_steps_of_reproduce(what, tmp_path, monkeypatch):
     other = Step(step.name, "", "profile", 1, {"model": Of("model"), "count": 3 if what == "settings" else 2})
     with pytest.raises(ValueError, match=REFUSED):
         state.look(state.Plan(plan.folder, (other,), plan.models))
+
+
+def test_a_revision_that_was_moved_to_another_commit_is_measured_anew(monkeypatch):
+    names = []
+    for commit in ("a" * 40, "b" * 40, "a" * 40):
+        monkeypatch.setattr(checkpoints, "hub_commit", lambda *_, commit=commit: commit)
+        names.append(checkpoints._known_by(Checkpoint(1, "step1", "org/name", "step1"))[0])
+    assert names[0] == names[2] != names[1]
+
+
+def test_steps_of_a_hub_id_are_known_by_its_commit(tmp_path, monkeypatch):
+    """Without the hub a finished step stays as it is: making it anew would remove it."""
+    step = Step("profile-name", "", "profile", 1, {"model": Of("name"), "count": 2})
+
+    def planned(commit):
+        monkeypatch.setattr(state, "hub_commit", commit)
+        return state.Plan(tmp_path / "out", (step,), state.models_at_hand("quick", "org/name"))
+
+    def unknown(_):
+        raise ValueError("org/name at main cannot be downloaded: no network")
+
+    plan = planned(lambda _: "a" * 40)
+    state.make_room(plan, state.look(plan)[0])
+    (tmp_path / "out" / "profile-name").mkdir()
+    rs.runs.write_summary(tmp_path / "out" / "profile-name", "profile", {}, {})
+    assert [state.look(planned(commit))[0].state for commit in (lambda _: "a" * 40, lambda _: "b" * 40, unknown)] == [
+        state.DONE, state.CHANGED, state.DONE,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ["config.json", "prompts", "settings", *CODE])

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import real
 import torch
-from get_weights import WEIGHTS, fetch
+from get_weights import CONVERTED, WEIGHTS, fetch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SIZES = {"width": 16, "mlp_width": 24, "layers": 2, "heads": 4, "kv_heads": 2, "vocabulary": 270, "context": 32}
@@ -100,6 +101,10 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setitem(WEIGHTS, "stories15M", replace(WEIGHTS["stories15M"], sha256=hashlib.sha256(raw).hexdigest()))
     source = tmp_path / "given.data"
     source.write_bytes(raw)
+    convert.convert_llama2c(source, tmp_path / "converted")
+    weights = (tmp_path / "converted" / "model.safetensors").read_bytes()
+    monkeypatch.setitem(CONVERTED, "stories15M", hashlib.sha256(weights).hexdigest())
+    shutil.rmtree(tmp_path / "converted")
     return tensors, source
 
 
@@ -156,6 +161,22 @@ def test_fetched_once(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", None)
     assert fetch("stories15M", tmp_path) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_changed_byte_is_noticed_though_the_note_is_not_changed(tiny, tmp_path, capsys):
+    file = fetch("stories15M", tmp_path, tiny[1]) / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    fetch("stories15M", tmp_path, tiny[1])
+    assert file.read_bytes() == whole
+    assert capsys.readouterr().err == f"get_weights: {file} has changed: it is fetched again\n"
+
+
+def test_another_conversion_is_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(CONVERTED, "stories15M", "0" * 64)
+    with pytest.raises(ValueError, match=r"was converted to weights with the SHA-256 .*: install the versions"):
+        fetch("stories15M", tmp_path / "weights", tiny[1])
+    assert list((tmp_path / "weights").iterdir()) == []
 
 
 def test_old_conversion_is_replaced(tiny, tmp_path):
@@ -317,6 +338,8 @@ def test_command_with_unknown_name():
 def test_fetched_folder_matches(name):
     folder = real.folder(name)
     assert json.loads((folder / "source.json").read_text()) == WEIGHTS[name].source(name)
+    with (folder / "model.safetensors").open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == CONVERTED[name]
 
 
 def test_stories15m_against_the_formulas():

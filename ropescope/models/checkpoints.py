@@ -23,6 +23,8 @@ from .load import quiet_loading
 NEEDED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """Files that are downloaded: settings, tokenizer and weights, never pickles or code."""
 
+TIMEOUT = 20.0
+"""Seconds in which the hub must answer."""
 PIECE = 1 << 22
 """Bytes hashed at once."""
 
@@ -98,6 +100,22 @@ def at_hand(checkpoint: Checkpoint) -> Iterator[Path]:
         if not holds_model(Path(into)):
             raise ValueError(f"{name} holds no weights in safetensors: it is not loaded")
         yield Path(into)
+
+
+def hub_commit(source: str, revision: str = "main") -> str:
+    """The commit that a revision of a hub id stands for now, or stood for when it was last downloaded, if there is no network.
+
+    Names of revisions can be moved to other commits, so work is known by the commit.
+    """
+    from huggingface_hub import HfApi, try_to_load_from_cache  # noqa: PLC0415
+
+    try:
+        return str(HfApi().model_info(source, revision=revision, timeout=TIMEOUT).sha)
+    except Exception as error:  # the hub or the network may fail in many ways
+        cached = try_to_load_from_cache(source, "config.json", revision=revision)
+        if isinstance(cached, str):
+            return Path(cached).parent.name
+        raise ValueError(f"{source} at {revision} cannot be downloaded: {first_line(error)}") from None
 
 
 def weights_hash(folder: Path) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.adapter import Adapter
-from ...models.checkpoints import Checkpoint, at_hand, find_checkpoints, settings_hash, weights_hash
+from ...models.checkpoints import Checkpoint, at_hand, find_checkpoints, hub_commit, settings_hash, weights_hash
 from ...models.load import Loaded, load_model
 from ...runs import HERE, Engine, HistoryFolder, cached_units
 from ...tasks.choose import choose_prompts
@@ -112,7 +112,8 @@ def sweep(source: str, revisions: Sequence[str], asked: Asked, folder: Path, eng
 def _known_by(checkpoint: Checkpoint) -> tuple[str, str | None]:
     """The name of its scores' file, and the hash of its weights, which for a revision is not known before the download."""
     if checkpoint.revision is not None:
-        return hashlib.sha256(f"{checkpoint.source}@{checkpoint.revision}".encode()).hexdigest()[:48], None
+        commit = hub_commit(checkpoint.source, checkpoint.revision)
+        return hashlib.sha256(f"{checkpoint.source}@{commit}".encode()).hexdigest()[:48], None
     weights, settings = weights_hash(Path(checkpoint.source)), settings_hash(Path(checkpoint.source))
     return f"{weights[:32]}-{settings[:16]}", weights
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...models.checkpoints import hub_commit
 from ...models.identity import model_files
 from ...runs import made_with, read_sealed, sha256, write_whole
 from .. import study_named
+from ..chat import LOCAL
 from .steps import CHAT, MODEL, OTHERS, Of, Step
 
 
@@ -38,22 +40,30 @@ def models_at_hand(preset: str, model: str | None = None, chat: str | None = Non
         path = Path(model)
         if not path.exists() and (model.count("/") != 1 or model.startswith((".", "/", "~"))):
             raise ValueError(f"model {model} is neither a folder nor a GGUF file nor a hub id like org/name")
-        found[path.stem if path.is_file() else path.resolve().name] = (
-            _model(path) if path.exists() else Model(model, {"id": model})
-        )
+        found[path.stem if path.is_file() else path.resolve().name] = _model(path) if path.exists() else _hub_model(model)
     for name in names:
         if (folder / name / "config.json").exists():
             found.setdefault(name, _model(folder / name))
         else:
             found.setdefault(name, Model(missing=f"there is no model in {folder / name}"))
     if chat is not None:
-        found[CHAT] = Model(chat, {"id": chat})
+        path = Path(chat.removeprefix(LOCAL))
+        made_of = _model(path).made_of if chat.startswith(LOCAL) and path.exists() else {"id": chat}
+        found[CHAT] = Model(chat, made_of)
     return found
 
 
 def _model(path: Path) -> Model:
     weights, files = model_files(path)
     return Model(str(path), weights | files)
+
+
+def _hub_model(name: str) -> Model:
+    """A model of the hub, by its commit. If that is not known, finished steps stay and others are left out."""
+    try:
+        return Model(name, {"id": name, "revision": hub_commit(name)})
+    except ValueError as error:
+        return Model(missing=str(error))
 
 
 @dataclass(frozen=True)
