@@ -38,8 +38,19 @@ LEAST_BLOCKS = 8
 class QueryScores(NamedTuple):
     """Measures of every head at every query, each (B, H, Q); NaN where a query sees fewer than two blocks.
 
-    All but the last are the registered measures of these names, each at its query instead of the last. `score_error` is
-    the share of swaps, by weight, that was not computed: neither score is off by more.
+    positional          score over swaps of two blocks
+    symbolic            the other score
+    entropy             of attention at the query, 0 to 1
+    on_blocks           weight on all that moves
+    contrast            how much swaps can show
+    identifiable        1 if the head can be judged, else 0
+    positional_centred  positional score, with 0 for a purely symbolic head of the same weights
+    symbolic_centred    the other, with 0 for a purely positional head
+    heaviest            position of the heaviest block that moves
+    heaviest_weight     its weight, mean over its tokens
+    score_error         share of swaps, by weight, that was not computed: neither score is off by more
+
+    They are the registered measures of these names, each at its query instead of the last.
 
     >>> import torch, ropescope as rs
     >>> heads = rs.Heads(torch.randn(1, 4, 40, 8), torch.randn(1, 2, 40, 8), rs.Rope(head_dim=8), scale=8**-0.5)
