@@ -146,7 +146,7 @@ LINK = re.compile(r"\(pictures/(([\w.-]+?)--([\w.-]+)\.png)\)")
 
 def of_runs() -> dict[str, tuple[str, str]]:
     """Pictures that pages link to: file name to run and figure."""
-    texts = [page.read_text() for page in DOCS.glob("*.md")]
+    texts = [page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")]
     return {found[1]: (found[2], found[3]) for text in texts for found in LINK.finditer(text)}
 
 

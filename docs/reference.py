@@ -261,4 +261,4 @@ PAGES = {"api.md": api, "commands.md": commands}
 if __name__ == "__main__":
     sys.path.insert(0, str(DOCS.parent))
     for page, make in PAGES.items():
-        (DOCS / page).write_text(make(), encoding="utf-8")
+        (DOCS / page).write_text(make(), encoding="utf-8", newline="\n")

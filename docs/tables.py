@@ -23,7 +23,7 @@ from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
 
 
 def results(name: str) -> dict:
-    found: dict = json.loads((ROOT / "results" / name / "summary.json").read_text())["results"]
+    found: dict = json.loads((ROOT / "results" / name / "summary.json").read_text(encoding="utf-8"))["results"]
     return found
 
 
@@ -101,7 +101,7 @@ def crossing_rows(task: str) -> list[str]:
 def variant_rows() -> list[str]:
     rows = []
     for path in sorted((ROOT / "results" / "length-variants").glob("*/summary.json")):
-        summary = json.loads(path.read_text())
+        summary = json.loads(path.read_text(encoding="utf-8"))
         (found,) = summary["results"].values()
         at = found["lengths"].index(850)
         values = [found["curves"]["measured"][name]["mean"][at] for name in ("overall", "1-hop", "2-hop", "3-hop", "4-hop")]
@@ -195,7 +195,7 @@ def profile_cost_rows() -> list[str]:
 def family_rows(verified: bool) -> list[str]:
     """Families that were verified, or the others with the reason."""
     rows = []
-    for row in json.loads((ROOT / "results/conformance/families.json").read_text()):
+    for row in json.loads((ROOT / "results/conformance/families.json").read_text(encoding="utf-8")):
         if row["verdict"] == "verified" and verified:
             kinds = ", ".join(row["kinds"])
             rows.append(f"| {row['family']} | {row['layers']} | {row['rotation']} | {kinds} | {row['logit_error']:.0e} |")
@@ -261,7 +261,7 @@ def control_text_rows() -> list[str]:
 def llm_rows() -> list[str]:
     rows = []
     for path in sorted((ROOT / "results").glob("llm-*/summary.json")):
-        summary = json.loads(path.read_text())
+        summary = json.loads(path.read_text(encoding="utf-8"))
         config, found = summary["config"], summary["results"]
         curves = [
             ", ".join(f"{cells[n]['mean']:.2f}" if (n := str(length)) in cells else "-" for length in (12, 32, 100, 300))
@@ -387,7 +387,7 @@ def claim_counts() -> str:
 
 
 def family_counts() -> str:
-    families = json.loads((ROOT / "results/conformance/families.json").read_text())
+    families = json.loads((ROOT / "results/conformance/families.json").read_text(encoding="utf-8"))
     return f"{sum(row['verdict'] == 'verified' for row in families)} of {len(families)}"
 
 
@@ -413,4 +413,4 @@ def pages() -> list[Path]:
 
 if __name__ == "__main__":
     for page in pages():
-        page.write_text(written(page.read_text()))
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")

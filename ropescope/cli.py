@@ -18,9 +18,9 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_ty
 import typer
 import typer.core
 
-from .console import say, tell, warned
+from .console import make_writable, print_table, say, tell, warned
 from .studies import studies
-from .studies.study import Declined, Study, Table
+from .studies.study import Declined, Study, Table, load
 
 GROUPS = ("Your model", "Watching", "The papers", "Checks")
 """Groups of commands in `--help`, in order."""
@@ -70,31 +70,30 @@ def main() -> None:
     import warnings
 
     warnings.showwarning = warned
-    with _signals():
-        try:
-            app()
-        except SystemExit as leaving:
-            if leaving.code == 143:
-                _leave("terminated; files already written are whole", 143)
-            if leaving.code == 130 and isinstance(getattr(leaving.__context__, "__cause__", None), KeyboardInterrupt):
-                _leave("interrupted; files already written are whole: give the same command again to resume", 130)
+    for stream in (sys.stdout, sys.stderr):
+        make_writable(stream)
+    try:
+        app()
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # the reader of a help text has gone
+            sys.exit(0)
+        _leave_if_told(leaving)
+        raise
+    except BaseException as error:
+        _leave_if_told(error)
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            _leave(str(error), 1 if isinstance(error, Declined) else 2)
+        if isinstance(error, OSError):
+            _leave(_refused(error), 1)
+        if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
+            _leave("memory is not enough: ask for less at once, or free some; files already written are whole", 1)
+        if os.environ.get("ROPESCOPE_TRACEBACK"):
             raise
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) or _came_from(error, KeyboardInterrupt):
-                _leave("interrupted; files already written are whole: give the same command again to resume", 130)
-            if isinstance(error, ValueError) and not isinstance(error, OSError):
-                _leave(str(error), 1 if isinstance(error, Declined) else 2)
-            if isinstance(error, OSError):
-                _leave(_refused(error), 1)
-            if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
-                _leave("memory is not enough: ask for less at once, or free some; files already written are whole", 1)
-            if os.environ.get("ROPESCOPE_TRACEBACK"):
-                raise
-            _leave(
-                f"this should not happen ({type(error).__name__}: {error}): please report it, with what is shown when "
-                "ROPESCOPE_TRACEBACK=1 is set; files already written are whole",
-                70,
-            )
+        _leave(
+            f"this should not happen ({type(error).__name__}: {error}): please report it, with what is shown when "
+            "ROPESCOPE_TRACEBACK=1 is set; files already written are whole",
+            70,
+        )
 
 
 def _leave(sentence: str, code: int) -> NoReturn:
@@ -104,10 +103,15 @@ def _leave(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _came_from(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an exception was raised while one of another type was handled."""
-    seen = error.__cause__ or error.__context__
-    return seen is not None and (isinstance(seen, kind) or _came_from(seen, kind))
+def _leave_if_told(error: BaseException | None) -> None:
+    """End if a signal caused an exception. Libraries, typer among them, raise others in its place."""
+    seen = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt):
+            _leave(str(seen) or "interrupted; files already written are whole: give the same command again to resume", 130)
+        if isinstance(seen, SystemExit) and seen.code == 143:
+            _leave("terminated; files already written are whole", 143)
+        seen = seen.__cause__ or seen.__context__
 
 
 ADVICE = {
@@ -129,22 +133,19 @@ def _refused(error: OSError) -> str:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a command in order, so that nothing half-written is left; during imports, at once."""
+    """While work is done, Ctrl-C and SIGTERM raise an exception, so that nothing half-written is left.
+
+    Before and after it they end the process at once: nothing is being written, and while modules are imported an exception may
+    get lost in them. Hence whatever the work needs is imported before.
+    """
     import signal
     import threading
 
-    from .__main__ import ENDS, leave
+    from .__main__ import ENDS
 
-    def end(number: int, frame: FrameType | None) -> None:
-        at = frame
-        while at is not None:
-            if at.f_code.co_filename.startswith("<frozen importlib"):
-                leave(number, frame)
-            at = at.f_back
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
+    def end(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one does not wait
-        raise SystemExit(143)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(ENDS[signal.Signals(number)][1])
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -242,11 +243,13 @@ def _run(study: Study, given: dict[str, Any]) -> None:
     if study.preview is not None and only_shown:
         _show(study.preview[2](settings, folder))
         return
+    load(study)
     try:
-        result = api.run_with_page(study, settings, folder, Engine(engine or "here", address, worker_lost))
+        with _signals():
+            result = api.run_with_page(study, settings, folder, Engine(engine or "here", address, worker_lost))
     except KeyboardInterrupt:
         if hasattr(settings, "resume"):
-            _leave(f"interrupted; add --resume to the same command to continue in {folder}", 130)
+            raise KeyboardInterrupt(f"interrupted; add --resume to the same command to continue in {folder}") from None
         raise
     _show(result.table())
     if claims := result.claims():
@@ -259,8 +262,6 @@ def _run(study: Study, given: dict[str, Any]) -> None:
 
 
 def _show(parts: Iterable[Table | str]) -> None:
-    from .console import print_table
-
     for part in parts:
         if isinstance(part, str):
             say(part)
@@ -280,7 +281,8 @@ def report(
     from .api import page
 
     started = time.perf_counter()
-    made = page(folders, out, title)
+    with _signals():
+        made = page(folders, out, title)
     say(f"{made}: {made.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
 
 

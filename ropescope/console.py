@@ -6,19 +6,34 @@ nothing in it is markup.
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 LONGEST = 300
 """Longest error message that is shown, in characters."""
+SIGNS = {
+    "θ": "theta", "ω": "omega", "π": "pi", "β": "beta", "τ": "tau", "→": "->", "≤": "<=", "±": "+-", "²": "^2", "₂": "_2",
+    "…": "...", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "⌊": "floor(", "⌋": ")",
+}  # fmt: skip
+"""Signs of our texts in ASCII."""
 
 
 def printable(text: str) -> str:
     """The text on one line, with characters that could control a terminal written as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+
+
+def name_of(path: Path) -> str:
+    """The name of a file or folder, also of `.` and `..`."""
+    return (path if path.name not in ("", "..") else path.resolve()).name
 
 
 def first_line(error: BaseException) -> str:
@@ -28,14 +43,43 @@ def first_line(error: BaseException) -> str:
     return line if len(line) <= LONGEST else line[:LONGEST] + "…"
 
 
+def make_writable(stream: Any) -> None:
+    """Let a stream take every text: characters that its encoding lacks, such as ASCII, are written in other words."""
+    if isinstance(stream, io.TextIOWrapper):
+        codecs.register_error("ropescope", _otherwise)
+        stream.reconfigure(errors="ropescope")
+
+
+def _otherwise(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Signs in other words, and escapes for all other characters that an encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    if (sign := SIGNS.get(error.object[error.start])) is not None:
+        return sign, error.start + 1
+    return codecs.backslashreplace_errors(error)
+
+
 def tell(sentence: str) -> None:
     """Print one line to standard error."""
-    print(printable(sentence), file=sys.stderr)
+    with suppress(OSError):  # work goes on if nobody listens
+        print(printable(sentence), file=sys.stderr)
+
+
+def put(text: str) -> None:
+    """Print text to standard output, or nowhere if its reader has gone, as that of `ropescope ... | head`."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EINVAL):  # EINVAL: on Windows
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what is still in its buffer must go somewhere when Python ends
+        os.close(nowhere)
 
 
 def say(sentence: str) -> None:
     """Print one line to standard output."""
-    print(printable(sentence))
+    put(printable(sentence))
 
 
 def warned(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -115,4 +159,6 @@ def print_renderable(shown: Any) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = 140
-    console.print(shown)
+    with console.capture() as text:
+        console.print(shown)
+    put(text.get().removesuffix("\n"))

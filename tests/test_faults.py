@@ -100,6 +100,8 @@ def test_checkpoints_of_earlier_versions_are_read(trained, tmp_path):
 
 # What the system does not let happen
 
+THEORY = ["theory", "--inputs", "10", "--longest", "100", "--draws", "5"]
+
 
 @pytest.mark.slow
 def test_a_full_disk(tmp_path, monkeypatch, capsys):
@@ -144,14 +146,29 @@ def test_nowhere_to_speak_to():
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"ropescope: input or output failed (No space left on device)")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["theory", "--help"], THEORY], ids=" ".join)
+def test_a_closed_pipe_ends_in_silence_and_loses_nothing(arguments, tmp_path):
+    """As `| head` or `| true` leave it behind: results are written, the code is 0, and nothing is said."""
+    out = ["--out", str(tmp_path / "out")] if arguments == THEORY else []
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "ropescope", "--version"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
-    )
+    program = [sys.executable, "-m", "ropescope", *arguments, *out]
+    done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
     os.close(write)
-    assert done.returncode != 0
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert not out or runs.read_run(tmp_path / "out").command == "theory"
+
+
+def test_a_closed_standard_error_does_not_end_work(tmp_path):
+    """A line about the work finds no reader; the work goes on."""
+    read, write = os.pipe()
+    os.close(read)
+    program = "from ropescope.console import tell; tell('one'); tell('two'); print('done')"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=write, env=ENVIRONMENT, check=False)
+    os.close(write)
+    assert done.stdout == b"done\n"
 
 
 def test_too_many_open_files(tmp_path):
@@ -245,9 +262,9 @@ def test_signals_end_in_one_sentence(number, code, says, working, tmp_path):
     time.sleep(0.2)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (code, f"ropescope: {says}; files already written are whole\n")
-    assert out.exists() == working
-    assert not working or {path.name for path in out.iterdir()} <= {".lock"}
+    again = ": give the same command again to resume" if working and number == signal.SIGINT else ""
+    assert (process.returncode, err) == (code, f"ropescope: {says}; files already written are whole{again}\n")
+    assert not out.exists(), "what was made for the run and is empty is removed"
 
 
 # Clocks

@@ -118,3 +118,28 @@ def test_every_study_brings_what_its_interface_promises(name):
             assert entry.metadata["help"][0].isupper() or entry.metadata["help"].split()[0].islower()
         with pytest.raises(ValueError, match="has no setting"):
             make_settings(study, {"nonsense": 1})
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_text_is_utf_8_whatever_the_system_prefers(path):
+    """Windows reads and writes another encoding, and other ends of lines, where none is named. Tests run in UTF-8."""
+    if path.is_relative_to(ROOT / "tests"):
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+            continue
+        name, named = ast.unparse(node.func).rpartition(".")[2], {word.arg for word in node.keywords}
+        strings = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        is_text = isinstance(node.func, ast.Attribute) and name in ("read_text", "write_text")
+        is_text |= isinstance(node.func, ast.Attribute) and name == "open" and not node.args
+        is_text |= name == "open" and bool(strings) and not any("b" in mode or ":" in mode for mode in strings)
+        is_text |= "text" in named and ast.unparse(node.func).startswith("subprocess.")
+        assert not is_text or "encoding" in named, f"line {node.lineno}: {ast.unparse(node)}"
+        assert name != "write_text" or "newline" in named, f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_nothing_walks_stack_frames():
+    for path in PACKAGE.rglob("*.py"):
+        names = {node.attr for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)}
+        walked = names & {"f_back", "_getframe", "currentframe", "tb_frame", "extract_stack", "walk_stack"}
+        assert not walked, f"{path.relative_to(ROOT)}: {walked}"

@@ -232,7 +232,7 @@ def _is_complete(folder: Path, source: dict[str, Any]) -> bool:
     if not folder.exists():
         return False
     try:
-        found: dict[str, Any] = json.loads((folder / "source.json").read_text())
+        found: dict[str, Any] = json.loads((folder / "source.json").read_text(encoding="utf-8"))
         ours = found["name"] == source["name"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         ours = False
@@ -288,7 +288,7 @@ def _downloader(registry: str) -> list[str]:
 
 
 def _run(command: list[str], package: str, folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no message"]
         raise ValueError(f"{package} cannot be downloaded ({lines[-1]}): check the connection and try again")

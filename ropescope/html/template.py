@@ -71,7 +71,7 @@ def packed_engine() -> Markup:
 
 def packed(text: str) -> Markup:
     """Return compressed text for a script element: nothing in it can end the element."""
-    return Markup(base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode())
+    return Markup(base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), 9, mtime=0)).decode())
 
 
 def for_script(data: Any) -> Markup:

@@ -20,7 +20,7 @@ def bundled_folder(name: str) -> Path:
 
 def bundled_seed(name: str) -> int:
     """The seed of the training run of a bundled model, which is also that of its test sequences."""
-    seed: int = json.loads((bundled_folder(name) / "source.json").read_text())["seed"]
+    seed: int = json.loads((bundled_folder(name) / "source.json").read_text(encoding="utf-8"))["seed"]
     return seed
 
 

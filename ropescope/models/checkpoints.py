@@ -71,7 +71,7 @@ def holds_model(folder: Path) -> bool:
 
 def _step(folder: Path) -> int:
     try:
-        return int(json.loads((folder / "trainer_state.json").read_text())["global_step"])
+        return int(json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
     except (OSError, ValueError, LookupError, TypeError):
         return _last_number(folder.name)
 
@@ -154,7 +154,7 @@ def _places(path: Path) -> dict[str, tuple[Path, str, int, int]]:
 def settings_hash(folder: Path) -> str:
     """The hash of those entries of `config.json` that change what the model computes."""
     try:
-        settings = json.loads((folder / "config.json").read_text())
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         relevant = {key: value for key, value in settings.items() if key not in ASIDE}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder / 'config.json'} cannot be read ({error}): copy it again") from None

@@ -277,7 +277,7 @@ def load_gptj(folder: Path) -> GPTJ:
     10
     """
     try:
-        settings = json.loads((folder / "config.json").read_text())
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
         raise ValueError(f"{folder} holds no model ({error.strerror}): it needs config.json and model.safetensors") from None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..console import first_line
+from ..console import first_line, name_of
 from .headers import check_gguf, count_safetensors
 from .identity import CODE, READ, WEIGHTS, model_files, refuse_pickles
 from .place import check_precision, choose_device, parse_memory
@@ -87,7 +87,7 @@ def load_model(
         tokenizer = _tokenizer(where, options)
     if limit is None:  # streamed weights are checked as they are read
         require_finite(model, source)
-    about = {"source": source if is_hub_id else path.name, **_about(model, read)}
+    about = {"source": source if is_hub_id else name_of(path), **_about(model, read)}
     about |= {"revision": read.name} if is_hub_id else {}
     about |= {"device": str(chosen)} if chosen.type != "cpu" else {}
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)

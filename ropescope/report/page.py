@@ -7,6 +7,7 @@ that the page grows with the number of heads and with nothing else. Templates es
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,10 @@ from . import playground
 
 OURS = ("main", "theme", "engine", "scoreboard", "scoreboard--title", "scoreboard--verdict", "scoreboard--paper")
 """Ids in the templates."""
+MARK = b'<meta name="generator" content="ropescope">'
+"""What pages begin with."""
+OLD_MARK = b'<a class="skip" href="#main">Skip to the results</a>'
+"""What pages of earlier versions hold."""
 VERDICTS = {
     "reproduced": "\N{CHECK MARK}",
     "partly": "\N{CIRCLE WITH LEFT HALF BLACK}",
@@ -41,6 +46,8 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
     """Write the page of all runs in the folders; a ValueError in one sentence if one of them cannot be shown."""
     if out.is_dir():
         raise ValueError(f"out: {out} is a folder: give the name of a file, as in {out / 'page.html'}")
+    if os.path.lexists(out) and not _is_page(out):
+        raise ValueError(f"out: {out} exists and is no page of ropescope: remove it or give another name")
     new_folder(out.parent)
     runs = sorted(find_runs(folders), key=_place)
     ids = Ids(*OURS)
@@ -68,6 +75,15 @@ def write_page(folders: Sequence[Path], out: Path, title: str = "ropescope repor
     )
     write_whole(out, page)
     return out
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a file is a page that may be replaced: one that we wrote, or an empty file."""
+    if not path.is_file():  # a device, a pipe, a link to nowhere
+        return False
+    with path.open("rb") as file:
+        start = file.read(1 << 16)
+    return not start or MARK in start or OLD_MARK in start
 
 
 def _place(run: Run) -> int:

@@ -222,7 +222,12 @@ def _require_answer(address: str) -> None:
             raise ValueError(f"no Ray cluster answers at {address} ({error.strerror or error}): is it running?") from None
     try:
         tried = subprocess.run(
-            [sys.executable, "-c", JOIN, address], timeout=PATIENCE, capture_output=True, text=True, check=False
+            [sys.executable, "-c", JOIN, address],
+            timeout=PATIENCE,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{_cluster_name(address)} did not answer within {PATIENCE} seconds: is it one?") from None

@@ -19,7 +19,8 @@ PATIENCE = 60.0
 
 def write_whole(path: Path, data: str | bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one and nothing in between."""
-    content = data.encode() if isinstance(data, str) else data
+    # Names of files may hold bytes that are not UTF-8: they are written as JSON has them, \udcff.
+    content = data.encode(errors="backslashreplace") if isinstance(data, str) else data
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,7 @@ def _remove_leftovers(folder: Path) -> None:
     if folder in _cleared:
         return
     _cleared.add(folder)
-    for lock in [path for path in folder.glob(".*.held") if HELD.fullmatch(path.name)]:
+    for lock in [path for path in folder.glob(".*.held") if HELD.fullmatch(path.name) and not path.lstat().st_size]:
         with suppress(OSError), hold(lock) as has_locks:  # a lock that another process holds is an OSError, too
             if has_locks:
                 lock.with_suffix(".part").unlink(missing_ok=True)

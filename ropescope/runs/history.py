@@ -212,7 +212,7 @@ class Trajectory:
 def read_trajectory(folder: Path) -> Trajectory:
     """The history in a run folder, whether the run has ended or not."""
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         arrays = read_arrays(folder / "history.safetensors")
     except OSError as error:
         raise ValueError(f"{folder} holds no training run ({error.strerror}): give a folder of `ropescope train`") from None

@@ -55,6 +55,8 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
     Raises a ValueError if another process holds it and does not release it within `patience` seconds.
     """
     path = new_folder(folder) / LOCK
+    if path.is_file() and path.stat().st_size:  # ours are empty; it would be emptied, and removed at the end
+        raise ValueError(f"{path} is no lock of ropescope: choose another folder")
     with ExitStack() as held:
         try:
             has_locks = held.enter_context(hold(path, patience))

@@ -69,7 +69,7 @@ def subject_of_heads(
 ) -> dict[str, Any]:
     """The same from what numbered layers hand over of one input, for its last query."""
     size = sum(heads.keys.numel() * 4 for _, heads in layers)
-    stored = layers[:: -(-size // LARGEST)]
+    stored = layers[:: max(1, -(-size // LARGEST))]
     in_planes = [(layer, _in_planes(heads)) for layer, heads in stored]
     tables: list[Heads] = []  # one of each rotation: most models have one for all layers
     for _, heads in in_planes:
@@ -132,7 +132,7 @@ def _examples(layers: Sequence[tuple[int, Heads]], blocks: Sequence[Sequence[int
     found: dict[str, dict[tuple[int, int], float]] = {"positional": {}, "symbolic": {}}
     for layer, heads in layers:
         M = layer_factors(heads).matrix()[0]
-        seen = _seen(heads, blocks)
+        seen = visible_blocks(heads, blocks)
         moving = torch.zeros(M.shape[-1], dtype=torch.bool)
         for start, stop in seen or [(0, M.shape[-1] - 1)]:
             moving[start:stop] = True
@@ -144,7 +144,7 @@ def _examples(layers: Sequence[tuple[int, Heads]], blocks: Sequence[Sequence[int
     return {kind: max(heads, key=lambda at: heads[at]) for kind, heads in found.items() if heads}
 
 
-def _seen(heads: Heads, blocks: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def visible_blocks(heads: Heads, blocks: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Blocks that the last query sees whole, if there are two: else none can change places."""
     seen = [(start, stop) for start, stop in blocks if start >= heads.first_seen()]
     return seen if len(seen) > 1 else []
@@ -247,6 +247,6 @@ def _measured(
     M = layer_factors(heads).matrix()[0]
     logits = M[:, orders, torch.arange(orders.shape[-1])].transpose(0, 1)
     weights: Tensor = with_sinks(logits[..., None, :], heads.sinks)[..., 0, :]
-    seen = _seen(heads, blocks)
+    seen = visible_blocks(heads, blocks)
     found = [*swap_scores(M, tau)] + ([*swap_scores(M, tau, seen)] if seen else [])
     return weights, torch.stack(found)

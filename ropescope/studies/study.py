@@ -57,6 +57,14 @@ def later(package: str) -> Callable[[str], Callable[..., Any]]:
     return refer
 
 
+def load(study: Study) -> None:
+    """Import the modules of all functions that a study refers to with `later`."""
+    for value in vars(study).values():
+        module, _, function = getattr(value, "__name__", "").partition(":")
+        if function:
+            import_module(module)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of text under column titles."""

@@ -61,7 +61,7 @@ def train_seeds(
 def train_unit(shared: Sharing, unit: tuple[Path, Recipe]) -> dict[str, Any]:
     """Results of one run, started or resumed."""
     folder, recipe = unit
-    if shared.mark is not None and (not shared.mark.is_file() or shared.mark.read_text() != shared.token):
+    if shared.mark is not None and (not shared.mark.is_file() or shared.mark.read_text(encoding="utf-8") != shared.token):
         raise ValueError(
             f"{socket.gethostname()} does not see {shared.mark.parent} of the machine where training was started: "
             "choose `out` on a disk that all machines share"

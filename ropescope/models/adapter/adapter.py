@@ -273,7 +273,11 @@ def _trial_ids(model: nn.Module) -> Int[Tensor, "1 T"]:
     vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
     generator = torch.Generator().manual_seed(0)
     low = min(4, vocabulary - 1)  # the first few are often special
-    ids = torch.randint(low, min(vocabulary, 1000), (1, TRIAL_TOKENS), generator=generator)
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)  # type: ignore[union-attr, operator]
+    tokens = min(TRIAL_TOKENS, positions) if isinstance(positions, int) and positions > 0 else TRIAL_TOKENS
+    if tokens < 4:
+        raise RefusedError(f"it takes inputs of at most {tokens} tokens, too few to try its layers on")
+    ids = torch.randint(low, min(vocabulary, 1000), (1, tokens), generator=generator)
     return ids.to(device_of(model))
 
 

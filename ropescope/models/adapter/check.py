@@ -44,6 +44,8 @@ def check_layer(call: AttentionCall) -> CheckedLayer:
     if call.query.shape[1] % call.key.shape[1]:
         raise RefusedError("its query heads do not share key heads evenly")
     call.extent()  # refuses queries that see later tokens
+    if not (call.query.any() and call.key.any()):
+        raise RefusedError("its queries or keys are all zero, so that its rotation cannot be seen: has the model been trained?")
     exact = _in_single(call) if call.half else call
     limit = TOLERANCE[exact.query.dtype]
     constant = _rerun(exact, lambda x: x[:, -1:].expand_as(x))

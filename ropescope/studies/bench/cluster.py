@@ -59,7 +59,7 @@ class Loopback:
         """Start one more node; returns its number."""
         how = options or ("--address", self.address, "--num-cpus", "1", "--include-log-monitor", "false")
         command = [sys.executable, "-c", START, "start", "--object-store-memory", str(STORE), "--disable-usage-stats", *how]
-        with (self.folder / "start.log").open("w+") as log:
+        with (self.folder / "start.log").open("w+", encoding="utf-8") as log:
             started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
             self.nodes.append(started.pid)
             if started.wait():
@@ -89,7 +89,7 @@ def loopback(nodes: int) -> Iterator[Loopback]:
         cluster = Loopback(Path(folder))
         try:
             cluster.add("--head", "--port", "0", "--num-cpus", "0", "--include-dashboard", "false", "--temp-dir", folder)
-            cluster.address = (cluster.folder / "ray_current_cluster").read_text().strip()
+            cluster.address = (cluster.folder / "ray_current_cluster").read_text(encoding="utf-8").strip()
             for _ in range(nodes):
                 cluster.add()
             yield cluster
@@ -136,7 +136,7 @@ def profile_job(loaded: Loaded, model: str, count: int, pairs: int, seed: int) -
     def end(rows: Sequence[Any], folder: Path) -> None:
         scores = dataset(rows, {"model": loaded.about["source"]})
         (folder / "profile.nc").write_bytes(packed(scores))
-        (folder / "results.txt").write_text(repr(statistics(scores)))
+        (folder / "results.txt").write_text(repr(statistics(scores)), encoding="utf-8", newline="\n")
 
     return Job("profile", count, run, end)
 
@@ -148,7 +148,7 @@ def canonical_job(settings: Canonical) -> Job:
         return trained_units(settings, Work(folder, engine, silent, tell))
 
     def end(rows: Sequence[Any], folder: Path) -> None:
-        (folder / "results.txt").write_text(repr(findings(stack(rows), settings)))
+        (folder / "results.txt").write_text(repr(findings(stack(rows), settings)), encoding="utf-8", newline="\n")
 
     return Job("canonical", len(units(settings)), run, end)
 

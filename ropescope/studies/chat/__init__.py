@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...console import name_of
 from ..study import Study, later, option
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class Settings:
 def _folder(settings: Settings) -> Path:
     name = settings.model.removeprefix(LOCAL)
     if settings.is_local and Path(name).exists():
-        name = Path(name).name
-    return Path("out") / f"llm-{name.replace('/', '-')}"
+        name = name_of(Path(name))
+    return Path("out") / f"llm-{name.replace('/', '-').replace(':', '-')}"
 
 
 STUDIES = (

@@ -264,7 +264,7 @@ def _built(family: str, extra: dict[str, Any], seed: int, dtype: torch.dtype) ->
 @cache
 def _rotates(family: str) -> bool:
     folder = Path(transformers.__file__).parent / "models" / model_type_to_module_name(family)
-    texts = (file.read_text() for file in folder.glob("modeling_*.py"))
+    texts = (file.read_text(encoding="utf-8") for file in folder.glob("modeling_*.py"))
     if any(_calls_rotation(ast.parse(text)) for text in texts if _ROTATION.search(text)):
         return True
     # Models of pictures and text leave the text to a family of its own.

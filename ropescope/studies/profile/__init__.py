@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...console import name_of
 from ..study import Study, later, option
 
 here = later(__name__)
@@ -49,7 +50,7 @@ class Settings:
 def _folder(settings: Settings) -> Path:
     """The default run folder: named after the model."""
     path = Path(settings.model)
-    return Path("out") / f"profile-{path.stem if path.is_file() else path.name}"
+    return Path("out") / f"profile-{path.stem if path.is_file() else name_of(path)}"
 
 
 STUDIES = (

@@ -16,6 +16,7 @@ from ...models.adapter import Adapter, LayerRead, read_layers
 from ...models.gptj import GPTJ
 from ...tasks.prompts import Prompt
 from ..head_scores import device_of
+from ..playground import visible_blocks
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -58,11 +59,14 @@ def head_details(model: Adapter | GPTJ, prompt: Prompt, heads: dict[str, tuple[i
                 one = factors.item(0, head)
                 at = {"head": f"L{layer} H{head}", "kind": kind}
                 sinks = None if read.heads.sinks is None else read.heads.sinks[head]
-                M = block_logits(one, blocks, sinks)
+                seen = visible_blocks(read.heads, prompt.blocks)
+                if not seen:  # on other prompts it sees more of them
+                    continue
+                M = block_logits(one, seen, sinks)
                 rows["traces"] += [at | row for row in _traces(M)]
-                order = _by_size(one, blocks)
-                rows["path"] += [at | row for row in _path(one, order, blocks, tau)]
-                rows["geometry"] += [at | row for row in _geometry(read.heads, head, order[0], blocks)]
+                order = _by_size(one, seen)
+                rows["path"] += [at | row for row in _path(one, order, seen, tau)]
+                rows["geometry"] += [at | row for row in _geometry(read.heads, head, order[0], seen)]
 
     read_layers(model, torch.from_numpy(prompt.ids)[None].to(device_of(model)), on_layer)
     return rows

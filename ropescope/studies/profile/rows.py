@@ -52,8 +52,10 @@ def _interval_text(found: Mapping[str, float | None]) -> str:
     return f"{found['mean']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """A number with a real minus sign."""
+def signed(value: float | None, digits: int = 2) -> str:
+    """A number with a real minus sign; a dash for none."""
+    if value is None:
+        return "\N{EN DASH}"
     return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 

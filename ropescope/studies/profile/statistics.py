@@ -87,7 +87,7 @@ def related(x: Table, y: Table, seed: int = 0) -> dict[str, Any] | None:
     within_layers  rank correlation with each layer's mean taken off, and its p-value (see `measures.intervals`)
     """
     both = np.isfinite(x) & np.isfinite(y)
-    if both.sum() < 3 or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
+    if both.sum() < 3 or not (_varies(x[both]) and _varies(y[both])):
         return None
     return {
         "heads": int(both.sum()),
@@ -116,7 +116,7 @@ def _noise(dataset: xr.Dataset) -> dict[str, Any] | None:
     scores = paired_means(*(by_input(dataset, name) for name in SCORES))
     known = np.isfinite(np.stack([*drawn[0], *drawn[1], *scores])).all(0)
     tables = [np.stack([*noise, ours])[:, known] for noise, ours in zip(drawn, scores, strict=True)]
-    if known.sum() < 3 or any((np.ptp(table, axis=1) == 0).any() for table in tables):
+    if known.sum() < 3 or not all(_varies(row) for table in tables for row in table):
         return None
     r = pearsonr(*tables, axis=1).statistic
     return {"heads": int(known.sum()), "r": r[:-1], "mean": r[:-1].mean(), "p_value": beyond_noise(r[-1], r[:-1])}
@@ -164,12 +164,17 @@ def paired_means(first: Table, second: Table) -> tuple[Table, Table]:
     return mean_of_known(np.where(both, first, np.nan)), mean_of_known(np.where(both, second, np.nan))
 
 
+def _varies(values: Table) -> bool:
+    """Whether values differ by more than rounding: correlations of others say nothing."""
+    return bool(np.ptp(values) > 1e-12 * max(1.0, np.abs(values).max()))
+
+
 def _compare(x: Table, y: Table) -> dict[str, Any] | None:
     both = np.isfinite(x) & np.isfinite(y)
     a, b = x[both], y[both]
     if not len(a):
         return None
-    varies = len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0
+    varies = len(a) > 2 and _varies(a) and _varies(b)
     return {
         "heads": len(a),
         "pearson": pearsonr(a, b).statistic if varies else np.nan,
@@ -337,7 +342,7 @@ def _largest(values: Table) -> float:
 def _spearman(x: Table, y: Table) -> float:
     """Rank correlation over what both have; NaN when nothing varies."""
     both = np.isfinite(x) & np.isfinite(y)
-    if both.sum() < 3 or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
+    if both.sum() < 3 or not (_varies(x[both]) and _varies(y[both])):
         return np.nan
     return float(spearmanr(x[both], y[both]).statistic)
 

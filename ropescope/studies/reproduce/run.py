@@ -143,7 +143,7 @@ def _start(plan: Plan, row: Progress) -> Running | None:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"},
         )
     row.state = RUNNING
     return Running(process, time.monotonic() - row.seconds)
@@ -173,7 +173,7 @@ def _ended(plan: Plan, row: Progress, running: Running, patience: float = 0.0) -
 def _last_sentence(plan: Plan, step: Step, code: int) -> str:
     if code < 0:
         return f"ended by signal {-code}"
-    lines = plan.log(step).read_text(errors="replace").strip().splitlines()
+    lines = plan.log(step).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if code == 0 or not lines:
         return f"ended with code {code} but left no whole results"
     return lines[-1].removeprefix("ropescope: ")

@@ -114,7 +114,7 @@ class Plan:
     def noted(self, step: Step) -> dict[str, Any] | None:
         """What is noted of a step; None if nothing is."""
         try:
-            found: dict[str, Any] = json.loads(self.note(step).read_text())
+            found: dict[str, Any] = json.loads(self.note(step).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -91,7 +90,6 @@ def shown(jobs: int) -> Iterator[Callable[[Sequence[Progress]], None]]:
                 left = f", about {_duration(seconds_left(progress, jobs))} left in all" if row.state == RUNNING else ""
                 say(f"{row.step.name}: {row.state}{took}{': ' + row.why if row.why else ''}{left}")
             before[row.step.name] = row.state
-        sys.stdout.flush()
 
     yield show
 
