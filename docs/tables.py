@@ -184,12 +184,19 @@ def classical_rows() -> list[str]:
 
 
 def profile_cost_rows() -> list[str]:
-    return [
-        f"| {row['tokens']:,} | {row['pairs']} | {row['swaps']:,} | {row['scored_over_plain']:.2f}x | "
-        f"{row['planes_over_plain']:.2f}x | {row['seconds_of_rerunning'] / 3600:.2f} hours | "
-        f"{row['faster_than_rerunning']:,.0f}x |"
-        for row in results("bench-profile").values()
-    ]
+    def shown(value: float | None, form: str) -> str:
+        return "not run" if value is None else form.format(value)
+
+    rows = []
+    for row in results("bench-profile").values():
+        hours = None if row["seconds_of_rerunning"] is None else row["seconds_of_rerunning"] / 3600
+        ratios = (shown(row[f"{name}_over_plain"], "{:.2f}x") for name in ("scored", "planes", "sensitivity"))
+        errors = (shown(row[name], "{:.0e}") if row[name] != 0 else "0" for name in ("score_error", "plane_error"))
+        cells = f"{row['tokens']:,}", f"{row['pairs']:,} {row['moves']}", f"{row['swaps']:,}", *ratios, *errors
+        rows.append(
+            f"| {' | '.join(cells)} | {shown(hours, '{:.2f} hours')} | {shown(row['faster_than_rerunning'], '{:,.0f}x')} |"
+        )
+    return rows
 
 
 def family_rows(verified: bool) -> list[str]:

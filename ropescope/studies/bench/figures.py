@@ -24,7 +24,12 @@ def figures(run: Run) -> dict[str, Figure]:
         return {}
     about = run.config["model"]["source"] if run.config["what"] == "profile" else "GPT-J of 12 layers"
     reading = "Both axes are logarithmic; all lines are ratios within one run, so they do not depend on the machine much."
-    return {"cost": Figure(cost_chart(list(found.values()), about), reading)}
+    rows = {
+        moves: [row for row in found.values() if row.get("moves", "sentences") == moves] for moves in ("sentences", "tokens")
+    }
+    charts = {"cost": rows["sentences"], "cost_of_tokens": rows["tokens"]}
+    titles = {"cost": about, "cost_of_tokens": f"{about}, tokens that move one by one"}
+    return {name: Figure(cost_chart(chosen, titles[name]), reading) for name, chosen in charts.items() if chosen}
 
 
 def cost_chart(rows: Rows, about: str) -> Chart:
