@@ -295,6 +295,12 @@ def soak_rows() -> list[str]:
     return [f"| {name} | {' | '.join(str(row[key]) for key in keys)} |" for name, row in results("soak").items()]
 
 
+def hostile_rows() -> list[str]:
+    rows = {name: row | {"untried": row["fields"] - row["shown"] - row["refused"]} for name, row in results("hostile").items()}
+    keys = ("fields", "shown", "refused", "untried", "opened", "refusals", "errors", "ran")
+    return [f"| {name} | {' | '.join(str(row[key]) for key in keys)} |" for name, row in rows.items()]
+
+
 def fuzz_rows() -> list[str]:
     named = {"kept_units": "cached units", "journals": "answers of chat models"}
     rows = {named.get(name, name): row for name, row in results("fuzz").items() if name != "all"}
@@ -349,6 +355,7 @@ def step_rows() -> list[str]:
 TABLES: dict[str, Callable[[], list[str]]] = {
     "kills": soak_rows,
     "damage": fuzz_rows,
+    "hostile": hostile_rows,
     "profiles": profile_rows,
     "bands": band_rows,
     "sensitivity": sensitivity_rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -72,11 +73,20 @@ class _Json(json.JSONEncoder):
         return str(for_script(o))
 
 
+CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef])")
+"""Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture."""
+
+
 class _Escaped:
     """What Altair's charts write as HTML, for notebooks and files, with all text escaped.
 
     Altair writes JSON into a script element as it is, so that `</script>` in a row would end the element.
     """
+
+    def to_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super().to_dict(*given, **named)  # type: ignore[misc]
+        text = json.dumps(found)
+        return json.loads(CONTROL.sub(r"\\ufffd", text)) if CONTROL.search(text) else found
 
     def to_html(self, *given: Any, **named: Any) -> str:
         return super().to_html(*given, **{**named, "json_kwds": {"cls": _Json}})  # type: ignore[misc, no-any-return]
@@ -89,7 +99,7 @@ class _Escaped:
     def _repr_mimebundle_(self, *given: Any, **named: Any) -> Any:
         shown = super()._repr_mimebundle_(*given, **named)  # type: ignore[misc]
         if isinstance(shown, dict) and "text/html" in shown:
-            return alt.renderers.get()(self.to_dict(context={"pre_transform": False}), json_kwds={"cls": _Json})  # type: ignore[attr-defined, misc]
+            return alt.renderers.get()(self.to_dict(context={"pre_transform": False}), json_kwds={"cls": _Json})  # type: ignore[misc]
         return shown
 
 

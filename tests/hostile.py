@@ -204,6 +204,8 @@ def kinds(at: Path) -> list[Kind]:
     for path in sorted(RESULTS.glob("*/summary.json")):
         size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
         command = json.loads(path.read_text(encoding="utf-8"))["command"]
+        if command == "hostile":  # the record of a session
+            continue
         found[command] = min(found.get(command, (size, path.parent)), (size, path.parent))
     details = {"traces": trace_rows(), "path": path_rows(), "geometry": geometry_rows()}
     shutil.rmtree(at / "made", ignore_errors=True)
@@ -385,13 +387,13 @@ class Session:
         }
 
 
-def play(pages: int, at: Path, seed: int, browser: Any, only: str = "") -> Iterator[tuple[Session, list[Kind]]]:
-    """The session after every attempt, until as many pages are opened as wanted."""
+def play(pages: int, at: Path, seed: int, browser: Any, all_kinds: list[Kind]) -> Iterator[Session]:
+    """The session as it is found and after every attempt, until as many pages are opened as wanted."""
     kept, session = at / "pages.json", Session()
     if kept.exists():
         found = runs.read_sealed(kept)
         session = Session(found["tried"], [Shown(**one) for one in found["shown"]], found["queues"], found["parts"])
-    all_kinds = [kind for kind in kinds(at) if only in kind.name]
+    yield session
     while sum(one.opened for one in session.shown) < pages:
         number = len(session.shown)
         draw = random.Random(f"{seed} {number}")
@@ -406,7 +408,7 @@ def play(pages: int, at: Path, seed: int, browser: Any, only: str = "") -> Itera
         session.shown.append(shown)
         if number % 10 == 9:
             runs.write_whole(kept, runs.sealed(asdict(session), indent=1))
-        yield session, all_kinds
+        yield session
     runs.write_whole(kept, runs.sealed(asdict(session), indent=1))
 
 
@@ -421,20 +423,24 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a type of run")
     asked = parser.parse_args()
     with runs.locked(asked.out), running() as browser:
-        session, found = Session(), []
-        for session, found in play(asked.pages, asked.out.resolve(), asked.seed, browser, asked.only):  # noqa: B007
-            one = session.shown[-1]
-            said = f"refused: {one.refused[-100:]}" if one.refused else f"{one.opened} opened"
-            done = sum(each.opened for each in session.shown)
-            print(
-                f"{done} of {asked.pages}: {one.kind}, {one.fields} fields: {said} {one.ran + one.errors or ''}"[:300],
-                flush=True,
-            )
-        rows = {kind.name: session.counted(kind) for kind in found}
+        at = asked.out.resolve()
+        types = [kind for kind in kinds(at) if asked.only in kind.name]
+        for session in play(asked.pages, at, asked.seed, browser, types):
+            if session.shown:
+                print(_line(session, asked.pages), flush=True)
+        rows = {kind.name: session.counted(kind) for kind in types}
         results = rows | {"all": {key: sum(row[key] for row in rows.values()) for key in next(iter(rows.values()))}}
-        runs.write_summary(asked.out, "hostile", {"pages": asked.pages, "seed": asked.seed}, results, ["pages.json"])
+        runs.write_whole(at / "fields.json", json.dumps(session.tried, indent=1) + "\n")
+        runs.write_summary(at, "hostile", {"pages": asked.pages, "seed": asked.seed}, results, ["fields.json"])
     print(json.dumps(results["all"]))
     sys.exit(1 if results["all"]["ran"] else 0)
+
+
+def _line(session: Session, pages: int) -> str:
+    """What the last attempt came to, in one line."""
+    one, done = session.shown[-1], sum(each.opened for each in session.shown)
+    said = f"refused: {one.refused[-100:]}" if one.refused else f"{one.opened} opened"
+    return f"{done} of {pages}: {one.kind}, {one.fields} fields: {said} {'; '.join(one.ran + one.errors)}"[:300]
 
 
 if __name__ == "__main__":

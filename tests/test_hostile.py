@@ -12,12 +12,12 @@ from pathlib import Path
 
 import hostile
 import pytest
-from browser import opened, until
+from browser import opened, running, until
 from pages import RESULTS
 
 import ropescope as rs
 from ropescope import console
-from ropescope.charts import Figure, literal, plane_chart, write_chart
+from ropescope.charts import Figure, literal, picture, plane_chart, write_chart
 from ropescope.html import ASSETS, Ids, document, for_script, render
 from ropescope.report import page as module
 from ropescope.report.page import write_page
@@ -161,6 +161,12 @@ def test_a_saved_chart_is_drawn_under_its_policy(tmp_path):
         assert complaints == []
 
 
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\x00b", "\uffff", "\\\\u001b", "\N{GRINNING FACE}\x07"])
+def test_control_characters_in_a_name_do_not_stop_a_picture(name):
+    """XML has no such characters. The library that draws pictures aborted the process, after all had been computed."""
+    assert picture(plane_chart([ROW | {"head": name, "group": name}], name)).startswith(b"\x89PNG")
+
+
 def test_a_notebook_shows_no_script(tmp_path):
     folder = copied("bench-profile", tmp_path / "run")
     result = rs.open_run(folder)
@@ -256,3 +262,19 @@ def test_fields_are_found_by_walking():
     found = hostile.filled(content, {".a[].b": text, ".a[]{}": text})
     assert next(value for row in found["a"] for value in row.values() if isinstance(value, str)).startswith("x")
     assert not {"b", "c"} & {key for row in found["a"] for key in row}
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_hostile_runs_of_every_type_run_nothing(tmp_path):
+    """One page for every type with hostile text in all fields that the recorded session could show, and some more."""
+    recorded = json.loads((RESULTS / "hostile" / "fields.json").read_text())
+    with running() as browser:
+        found = []
+        for number, kind in enumerate(hostile.kinds(tmp_path)):
+            fields = {key: how for key, how in recorded[kind.name].items() if how in ("replaced", "extended")}
+            draw = random.Random(number)
+            found.append(hostile.attempt(kind, chosen(fields, number), draw, number, browser))
+    assert [one.ran for one in found] == [[]] * len(found)
+    assert sum(one.opened for one in found) >= len(found)
+    assert set(recorded) == {kind.name for kind in hostile.kinds(tmp_path)}, "a type of run is new: run the session again"
