@@ -227,7 +227,7 @@ def _refuse_overflow(content: Tensor, place: Tensor, bias: Tensor | None) -> Non
     if bias is not None and not torch.isfinite(bias).all():
         raise ValueError("alibi must be finite numbers")
     if content.numel():
-        low, high = torch.aminmax(content)
+        low, high = torch.aminmax(content.detach())
         if not math.isfinite(float(torch.maximum(-low, high) * place.abs().max() * content.shape[-1])):
             raise ValueError("query and keys are so large that their logits overflow: divide them by a constant")
 

@@ -38,6 +38,7 @@ def test_a_batch_has_the_scores_of_its_prompts_one_by_one(family):
     compare(rs.Adapter(tiny(family)), 1e-5 if family in SINGLE else 1e-9)
 
 
+@pytest.mark.slow
 def test_rotations_that_depend_on_the_length_have_a_pass_for_each():
     passes = {}
     for name, model in rope_variants().items():

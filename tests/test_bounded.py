@@ -96,6 +96,7 @@ print(json.dumps([megabytes() - before, float(result.omitted)]))
 """
 
 
+@pytest.mark.slow
 def test_32768_keys_in_little_memory():
     out = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout
     extra, omitted = json.loads(out)

@@ -400,6 +400,7 @@ def test_the_command(finished):
     assert means.values.tolist() == pytest.approx(result.run.results["trained"]["sweeps"]["index"]["mean"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(finished, tmp_path, monkeypatch):
     """One unit lost and one cut short: these two are made again, the same, and no other is touched."""
     out = shutil.copytree(finished[0], tmp_path / "run")

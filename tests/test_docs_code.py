@@ -155,7 +155,8 @@ def test_commands_in_the_docs_are_understood(block, line):
     elif program == "ropescope":
         parsed(arguments)
     elif program == "python":
-        assert (ROOT / arguments[0]).is_file(), line
+        place = f"{arguments[1].replace('.', '/')}.py" if arguments[0] == "-m" else arguments[0]
+        assert (ROOT / place).is_file(), line
     else:
         assert (program, arguments[0]) in {("pip", "install"), ("inspect", "eval")}, line
 

@@ -176,6 +176,7 @@ def test_foreign_folders_are_refused(tmp_path):
         study.stored_rows(tmp_path, {"seed": 0})
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     model, out = tmp_path / "run" / "model", tmp_path / "out"
     save_gptj(small_model(TASKS["letter"]), model)

@@ -105,6 +105,7 @@ def test_damaged_weights_are_found_as_they_are_read(folder, tmp_path):
         rs.load_model(str(tmp_path), memory="50MB")
 
 
+@pytest.mark.slow
 def test_from_the_shell_and_resumed_with_another_batch(folder, tmp_path):
     path, ids = folder("llama"), tmp_path / "ids.json"
     ids.write_text(str([prompt.tolist() for prompt in PROMPTS]))

@@ -115,6 +115,7 @@ def test_a_finished_run_says_what_it_was(undisturbed):
     assert history["loss"][-1] < history["loss"][0]
 
 
+@pytest.mark.slow
 def test_accuracy_is_recomputed_from_the_saved_weights(undisturbed):
     summary = json.loads((undisturbed / "summary.json").read_text())
     test = trainer.split(SMALL.make_task(), SMALL.samples, SMALL.seed)["test"]

@@ -334,6 +334,7 @@ def test_command_with_unknown_name():
 # The real ones.
 
 
+@pytest.mark.weights
 @pytest.mark.parametrize("name", [*real.FETCHED, *real.OTHERS])
 def test_fetched_folder_matches(name):
     folder = real.folder(name)
@@ -368,10 +369,12 @@ def goes_on(folder, text, tokens=24):
     return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
 
 
+@pytest.mark.weights
 def test_stories15m_tells_a_story():
     assert goes_on(real.folder("stories15M"), "Once upon a time").startswith(", there was a little girl named Lily.")
 
 
+@pytest.mark.weights
 def test_smollm2_answers_in_a_chat():
     folder = real.folder("smollm2-135m")
     tokenizer = AutoTokenizer.from_pretrained(folder)

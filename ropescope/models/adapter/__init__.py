@@ -15,7 +15,7 @@ interventions  the changes themselves
 from .adapter import TRIAL_TOKENS, Adapter, LayerRead, OnEachLayer, OnLayer, read_each, read_layers
 from .calls import ROUNDED, TOLERANCE, RefusedError
 from .check import own_weights
-from .wrapped import device_of, named_tensors
+from .wrapped import device_of, named_tensors, unwrapped
 
 __all__ = [
     "ROUNDED",
@@ -31,4 +31,5 @@ __all__ = [
     "own_weights",
     "read_each",
     "read_layers",
+    "unwrapped",
 ]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ...inputs import shown
-from ...models.adapter import Adapter
+from ...models.adapter import Adapter, unwrapped
 from ...models.gptj import GPTJ
 from ...models.load import Loaded, load_model
 from ...tasks.prompts import Prompt, as_prompt, check_fits
@@ -34,6 +34,7 @@ def open_model(model: Any, tokenizer: Any = None) -> Opened:
     if isinstance(model, Loaded):
         known = tokenizer if tokenizer is not None else model.tokenizer
         return Opened(model.model, known, model.context, model.vocabulary, str(model.about["source"]))
+    model = model if isinstance(model, Adapter) else unwrapped(model)
     if not isinstance(model, nn.Module | Adapter):
         raise ValueError(f"model must be a model, a path, a hub id or what load_model returns, not {shown(model)}")
     inner = model.model if isinstance(model, Adapter) else model
