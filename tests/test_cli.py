@@ -131,7 +131,7 @@ def test_bench(tmp_path):
         (["train", "number", "--engine", "rya"], "engine must be one of here, ray, not 'rya'"),
         (["canonical", "--address", "auto"], "address is that of a Ray cluster: set engine to ray"),
         (["profile", "/dev/null", "--engine", "ray", "--address", "head"], "address must be host:port"),
-        (["bench", "ray"], "benchmarks profile, watch and ray need a model"),
+        (["bench", "ray"], "benchmarks profile, watch, ray, memory, precision need a model"),
         (
             ["bench", "ray", "--model", "x", "--nodes", "1"],
             "count and nodes must be at least 2, as one node is lost half-way, not 24 and 1",

@@ -15,6 +15,8 @@ from ..canonical import PRESETS
 from ..canonical import Settings as Canonical
 from ..study import Outcome, Work
 from . import Settings, cluster, training
+from .memory import bench_memory
+from .precision import bench_precision
 from .profiles import bench_profile, bench_tokens
 from .scores import bench
 from .watch import BLOCKS, bench_watch
@@ -24,12 +26,30 @@ def run(settings: Settings, work: Work) -> Outcome:
     """Seconds and ratios of the parts that are asked for."""
     if settings.model is None:
         return _own(settings, work)
+    if settings.what == "memory":  # in processes of its own
+        return _memory(settings)
     if settings.what == "ray":
         torch.set_num_threads(1)  # as many as a node has CPUs
     loaded = load_model(settings.model, "float32")
     if loaded.tokenizer is None:
         raise ValueError(f"{settings.model} has no tokenizer beside it: prompts need one")
-    return {"watch": _watch, "profile": _profile, "ray": _ray}[settings.what](settings, loaded, work)
+    parts = {"watch": _watch, "profile": _profile, "ray": _ray, "precision": _precision}
+    return parts[settings.what](settings, loaded, work)
+
+
+def _memory(settings: Settings) -> Outcome:
+    assert settings.model is not None
+    asked: dict[str, Any] = {"count": settings.count, "pairs": settings.pairs[0]}
+    asked |= {"memory": settings.memory, "dtype": settings.dtype}
+    found = bench_memory(settings.model, **asked, seed=settings.seed)
+    about = {"source": Path(settings.model).name}
+    return Outcome({"what": settings.what, "model": about, **asked, "seed": settings.seed}, found)
+
+
+def _precision(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
+    pairs = settings.pairs[0]
+    (found,) = work.progress((bench_precision(loaded, settings.count, pairs, settings.seed) for _ in "1"), 1, "models")
+    return Outcome(_config(settings, loaded, "count") | {"pairs": pairs}, found)
 
 
 def _own(settings: Settings, work: Work) -> Outcome:

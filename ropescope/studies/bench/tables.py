@@ -21,6 +21,11 @@ def headline(run: Run) -> str:
         return f"the same work here and on a Ray cluster that loses a node: {'the same' if same else 'OTHER'} bytes"
     if what == "profile":
         return f"profile of {run.config['model']['source']}"
+    if what == "memory":
+        peak = run.results["streamed"]["peak_bytes"] / 1e9
+        return f"{run.config['model']['source']} streamed from disk with {run.config['memory']}: {peak:.2f} GB at most"
+    if what == "precision":
+        return f"scores of {run.config['model']['source']} in half precision, beside float32"
     if what == "watch":
         return f"watching {run.config['model']['source']} in fine-tuning takes {run.results['look_share']:.1%} of the time"
     return "scores, sampling and training" if what == "all" else str(what)
@@ -46,7 +51,7 @@ def _number(value: float | None) -> float:
 
 
 def _rows(run: Run) -> tuple[Mapping[str, Any], str]:
-    along = {"profile": "sentences", "ray": "job"}.get(run.config["what"], "tokens")
+    along = {"profile": "sentences", "ray": "job", "memory": "way", "precision": "precision"}.get(run.config["what"], "tokens")
     return (run.results if along != "tokens" else run.results.get("scores", {})), along
 
 
@@ -56,8 +61,9 @@ def _flat(results: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def tables(run: Run) -> list[Table | str]:
     """What the command prints."""
-    if run.config["what"] in ("watch", "profile", "ray"):
-        return {"watch": _watch, "profile": _profile, "ray": _ray}[run.config["what"]](run.results)
+    ways = {"watch": _watch, "profile": _profile, "ray": _ray, "memory": _memory, "precision": _precision}
+    if run.config["what"] in ways:
+        return ways[run.config["what"]](run.results)
     found: list[Table | str] = []
     if "scores" in run.results:
         found += _scores(list(run.results["scores"].values()))
@@ -153,6 +159,38 @@ def _ray(rows: Mapping[str, Any]) -> list[Table | str]:
             *(f"{row[key]:.2f}x" for key in ("speed_up", "speed_up_at_first", "speed_up_with_node_lost")),
             str(row["units_begun_again"]),
             f"{row['files']}, {'yes' if row['same_bytes'] else 'NO'}",
+        ]
+        for name, row in rows.items()
+    ]
+    return [Table(titles, lines)]
+
+
+def _memory(rows: Mapping[str, Any]) -> list[Table | str]:
+    titles = ["way", "passes", "time / one by one", "peak memory", "weights read per pass", "from one by one", "from one batch"]
+    lines = [
+        [
+            way,
+            str(row["batches"]),
+            f"{row['seconds_over_alone']:.2f}x",
+            f"{row['peak_bytes'] / 1e9:.2f} GB",
+            f"{row['read_bytes'] / row['batches'] / row['stored_bytes']:.1%}" if row["stored_bytes"] else "-",
+            *(f"{row[f'difference_from_{other}']:.0e}" for other in ("alone", "batch")),
+        ]
+        for way, row in rows.items()
+    ]
+    return [Table(titles, lines), "The last two columns: largest difference of a score."]
+
+
+def _precision(rows: Mapping[str, Any]) -> list[Table | str]:
+    titles = ["precision", "mean difference", "largest", "heads that change sides", "self-check", "rounding explains"]
+    lines = [
+        [
+            name,
+            f"{row['mean']:.4f}",
+            f"{row['largest']:.3f}",
+            f"{row['changed']:.1%}",
+            f"{row['error']:.1e}",
+            f"{row['limit']:.1e}",
         ]
         for name, row in rows.items()
     ]

@@ -179,7 +179,7 @@ def _profile(
     together = batches_for(adapter, batch)
 
     def rows() -> list[Row]:
-        return list(progress(_rows(adapter, asked, scoring, together), len(asked), "prompts"))
+        return list(progress(rows_of(adapter, asked, scoring, together), len(asked), "prompts"))
 
     if out is None:
         return labelled(rows(), asked, _attributes(adapter, name, asked, scoring))
@@ -278,7 +278,8 @@ def batches_for(model: Adapter | GPTJ, batch: int | None) -> Together:
     return fitting
 
 
-def _rows(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring, together: Together) -> Iterator[Row]:
+def rows_of(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring, together: Together) -> Iterator[Row]:
+    """Measures of all prompts, batch by batch."""
     done = 0
     while done < len(prompts):
         some = prompts[done : done + max(1, together(prompts[done:]))]

@@ -1,0 +1,31 @@
+"""Benchmarks of language models: memory in processes of their own, and half precision."""
+
+import pytest
+import real
+import torch
+
+import ropescope as rs
+
+pytestmark = [pytest.mark.weights, pytest.mark.slow]
+FEW = {"count": 2, "pairs": (3,)}
+
+
+def test_memory():
+    result = rs.run("bench", what="memory", model=str(real.folder("stories15M")), memory="300MB", dtype="float64", **FEW)
+    rows = result.summary["results"]
+    assert set(rows) == {"alone", "batch", "streamed"}
+    assert (rows["alone"]["batches"], rows["batch"]["batches"], rows["streamed"]["batches"]) == (2, 1, 1)
+    assert max(row["difference_from_alone"] for row in rows.values()) < 1e-9
+    assert rows["streamed"]["difference_from_batch"] == 0
+    assert 0.5 < rows["streamed"]["read_bytes"] / rows["streamed"]["stored_bytes"] <= 1.6  # tied: rows, and the output matrix
+    assert "streamed from disk with 300MB" in result.headline
+
+
+def test_precision():
+    result = rs.run("bench", what="precision", model=str(real.folder("stories15M")), **FEW)
+    rows = result.summary["results"]
+    assert set(rows) == {"bfloat16", "float16"}
+    for name, row in rows.items():
+        assert 0 < row["error"] <= row["limit"]
+        assert 0 < row["mean"] <= row["largest"]
+        assert row["limit"] > torch.finfo(getattr(torch, name)).eps
