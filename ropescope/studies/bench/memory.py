@@ -41,7 +41,7 @@ def bench_memory(model: str, count: int, pairs: int, memory: str, dtype: str, se
             path = Path(folder) / way
             asked = {"model": model, "dtype": dtype, "count": count, "pairs": pairs, "seed": seed, **options, "out": str(path)}
             done = subprocess.run(
-                [sys.executable, "-m", __name__, json.dumps(asked)], capture_output=True, text=True, check=False
+                [sys.executable, "-m", __name__, json.dumps(asked)], capture_output=True, encoding="utf-8", check=False
             )
             if done.returncode:
                 raise ValueError(f"the benchmark's process failed: {done.stderr.strip().splitlines()[-1]}")
