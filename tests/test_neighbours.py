@@ -63,6 +63,7 @@ def test_a_bridge_that_computes_something_else_is_refused(bridged):
         hook.remove()
 
 
+@pytest.mark.slow  # loading nnsight
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_of_nnsight(plain, ids, expected):
     from nnsight import NNsight  # noqa: PLC0415
