@@ -35,6 +35,15 @@ def benchmark_rows() -> list[str]:
     ]
 
 
+def precision_rows() -> list[str]:
+    return [
+        f"| {folder.name.removeprefix('bench-precision-')} | {name} | {row['mean']:.4f} | {row['largest']:.3f} | "
+        f"{row['changed']:.1%} | {row['error']:.1e} | {row['limit']:.1e} |"
+        for folder in sorted((ROOT / "results").glob("bench-precision-*"))
+        for name, row in results(folder.name).items()
+    ]
+
+
 def learning_rows() -> list[str]:
     def layers(numbers: list[int]) -> str:
         return ", ".join(f"L{n}" for n in numbers) or "none"
@@ -364,6 +373,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "families": partial(family_rows, True),
     "refused": partial(family_rows, False),
     "benchmark": benchmark_rows,
+    "precision": precision_rows,
     "learning": learning_rows,
     "functions-number": partial(mechanism_rows, "number"),
     "functions-letter": partial(mechanism_rows, "letter"),
