@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from .html import ASSETS, asset, document, engine, for_script, packed, packed_engine
+from .html import ASSETS, asset, document, engine, for_script, packed_engine
 from .html.modules import joined
 from .runs import write_whole
 
@@ -266,7 +266,7 @@ def chart_page(chart: Chart, title: str) -> str:
         engine(),
         title=title,
         style=asset("chart.css"),
-        payload=packed(json.dumps(chart.to_dict())),
+        data=for_script(chart.to_dict()),
         engine=packed_engine(),
     )
 

@@ -90,7 +90,7 @@ def test_every_page_has_a_policy_without_eval_and_network(tmp_path):
 @pytest.mark.browser
 def test_the_policy_stops_what_a_template_would_let_through(tmp_path):
     """The second line of defence: even unescaped, it does not run."""
-    page = document("chart.html", "document.title = 'ours';", title="x", style="", payload="", engine="")
+    page = document("chart.html", "document.title = 'ours';", title="x", style="", data="", engine="")
     (tmp_path / "page.html").write_text(page.replace("<noscript>", "<script>document.title = 'theirs'</script><noscript>"))
     with opened(tmp_path / "page.html") as (tab, complaints):
         assert tab.title() == "ours"

@@ -1,11 +1,11 @@
 /* A page of one chart. */
 
-import { decompressed, loadEngine, SAFE } from "./payload.js";
+import { loadEngine, SAFE } from "./payload.js";
 
 async function show() {
-  const [spec, embed] = await Promise.all([decompressed(document.querySelector(".payload").textContent), loadEngine()]);
+  const spec = JSON.parse(document.querySelector("script[type='application/json']").textContent), embed = await loadEngine();
   const actions = { export: true, source: false, compiled: false, editor: false };
-  const { view } = await embed(document.getElementById("chart"), JSON.parse(spec), { ...SAFE, actions });
+  const { view } = await embed(document.getElementById("chart"), spec, { ...SAFE, actions });
   document.getElementById("chart").view = view;
 }
 

@@ -3,7 +3,7 @@
 /* Vega interprets the expressions of charts instead of compiling them, which the policy of the page does not allow. */
 export const SAFE = { ast: true };
 
-export async function decompressed(text) {
+async function decompressed(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
