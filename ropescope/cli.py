@@ -60,6 +60,9 @@ app = typer.Typer(
 
 # Ending
 
+TOO_MUCH = "out of memory|allocate memory|size calculation overflowed|Overflow when unpacking|too large to convert"
+"""What libraries say of sizes that no memory holds."""
+
 
 def main() -> None:
     """The entry point: whatever goes wrong ends in one sentence and an exit code.
@@ -85,7 +88,7 @@ def main() -> None:
             _leave(str(error), 1 if isinstance(error, Declined) else 2)
         if isinstance(error, OSError):
             _leave(_refused(error), 1)
-        if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
+        if isinstance(error, MemoryError) or re.search(TOO_MUCH, str(error)):
             _leave("memory is not enough: ask for less at once, or free some; files already written are whole", 1)
         if os.environ.get("ROPESCOPE_TRACEBACK"):
             raise

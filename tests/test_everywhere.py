@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -242,3 +243,87 @@ def test_a_model_in_the_working_folder_has_a_name(ids, tmp_path, monkeypatch):
     assert runs.read_run(Path("out/profile-mine")).config["model"]["source"] == "mine"
     monkeypatch.chdir(tmp_path)
     assert outcome("profile", ".")[0] == 2
+
+
+# Odd commands
+
+ODD = ["0", "-1", "2", "1e999", "nan", "-inf", "1e-300", "99999999999999999999", "4611686018427387904", "", "abc", "1,,2", "[]"]
+ODD += ["{}", "null", "é", "../x", "true", "1.5"]
+PROMPTS = [
+    "[]",
+    "[[]]",
+    "[[1]]",
+    "[[1,2,3]]",
+    "[[1,2,3,4],[5]]",
+    "{}",
+    "null",
+    "[1,2,3,4]",
+    '[["a","b","c","d"]]',
+    "[[1.5,2,3,4]]",
+]
+PROMPTS += [
+    "[[-1,2,3,4]]",
+    "[[99999,1,2,3]]",
+    "[[1e400,2,3,4]]",
+    "[[NaN,2,3,4]]",
+    "",
+    "\n\n",
+    "a b c\nd e f",
+    "[[true,false,1,2]]",
+]
+PROMPTS += ["[[9223372036854775808,1,2,3,4]]", '{"ids": [[1,2,3,4]]}', "[" * 5000, "[[1,2,3,4,5,6,7,8]]", "[[7,7,7,7,7,7]]"]
+SMALL = ['task_sizes={"targets":3,"stops":3,"hops":2}', "samples=[300,60,60]", "layers=1", "width=8", "steps=4", "warm_up=1"]
+SMALL += ["watch_every=2", "checkpoint_every=2", "probe=20", "batch=4"]
+CHANGED = ["steps", "width", "layers", "samples", "rate", "warm_up", "heads", "planes", "probe", "batch", "task_sizes", "base"]
+
+
+def odd_command(draw: random.Random, model: Path, folder: Path) -> list[str]:
+    """A command with one or two odd settings, prompts or places."""
+    name = draw.choice(["profile", "profile", "train", "theory", "bench", "demo"])
+    given = [name]
+    if name == "profile":
+        path = folder / "prompts.json"
+        path.write_text(draw.choice(PROMPTS), encoding="utf-8")
+        given += [str(model), "--prompts", str(path), *QUICK]
+        given += [draw.choice(["--tau", "--count", "--blocks", "--dtype", "--seed"]), draw.choice(ODD)] * draw.randrange(2)
+    elif name == "train":
+        changes = [*SMALL, f"{draw.choice(CHANGED)}={draw.choice(ODD)}"]
+        given += ["number", *(part for change in changes for part in ("--set", change))]
+    elif name == "theory":
+        given += ["--inputs", draw.choice(["5", *ODD]), "--longest", "100", "--draws", draw.choice(["0", "-1", "nan", ""])]
+    elif name == "bench":
+        given += ["scores", "--tokens", draw.choice(ODD), "--batch", "2", "--rounds", "1"]
+    else:
+        given += ["--inputs", draw.choice(["0", "1", "-1", "nan", "", "abc"])]
+    places = [
+        folder / "out",
+        folder / "out",
+        folder / "file",
+        folder / "other",
+        Path("/proc/nowhere"),
+        folder / "file" / "below",
+    ]
+    return [*given, "--out", str(draw.choice(places))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_odd_commands_end_in_one_sentence(seed, llama, tmp_path):
+    """Nothing ends with code 70, and no file of others is touched."""
+    draw = random.Random(seed)
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine", encoding="utf-8")
+    for _ in range(15):
+        command = odd_command(draw, llama, tmp_path)
+        print(command)
+        outcome(*command)
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+    assert (tmp_path / "other" / "mine.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("tokens", [2**62, 10**20])
+def test_sizes_that_no_memory_holds(tokens, tmp_path):
+    code, line = outcome("bench", "scores", "--tokens", tokens, "--batch", 2, "--rounds", 1, "--out", tmp_path / "out")
+    assert code == 1
+    assert line.startswith("ropescope: memory is not enough")
