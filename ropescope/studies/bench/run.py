@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from dataclasses import asdict
 from itertools import chain
@@ -26,6 +27,8 @@ def run(settings: Settings, work: Work) -> Outcome:
     """Seconds and ratios of the parts that are asked for."""
     if settings.model is None:
         return _own(settings, work)
+    if settings.what in ("memory", "ray") and sys.platform == "win32":  # peak memory of processes, and killing a group of them
+        raise ValueError(f"the benchmark {settings.what} needs Linux or macOS")
     if settings.what == "memory":  # in processes of its own
         return _memory(settings)
     if settings.what == "ray":
