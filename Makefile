@@ -22,7 +22,7 @@ RUN = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 FAST = not browser and not cluster and not slow and not weights
 
 # Kernel, measures, tasks and studies on tiny settings: no browser, downloaded weights or cluster.
-quick: $(VENV)/.quick
+quick: $(VENV)/.tested
 	$(RUN) -m "$(FAST)"
 
 test: lint weights browser
@@ -68,13 +68,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.quick: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[quick]"
-	touch $@
-
 $(VENV)/.tested: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
-	touch $@ $(VENV)/.quick
+	touch $@
 
 # 200 kills at random moments, each resumed, and the results compared with undisturbed ones.
 soak: $(VENV)/.tested

@@ -1,6 +1,7 @@
 """Training as a study: from Python as from the shell, resumed bit for bit, with the run folder of the trainer."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,9 +57,12 @@ def from_python(out: Path, resume: bool = False) -> None:
     rs.run("train", task="number", changes=CHANGES, out=out, resume=resume, progress=False)
 
 
+def words(out: Path, resume: bool = False) -> list[str]:
+    return ["train", "number", "--out", str(out), *(f"--set={change}" for change in CHANGES), *(["--resume"] * resume)]
+
+
 def from_shell(out: Path, resume: bool = False) -> None:
-    words = ["train", "number", "--out", str(out), *(f"--set={change}" for change in CHANGES), *(["--resume"] * resume)]
-    cli.app(words, standalone_mode=False)
+    cli.app(words(out, resume), standalone_mode=False)
 
 
 @pytest.mark.parametrize(("start", "leaves_by"), [(from_python, KeyboardInterrupt), (from_shell, SystemExit)])
@@ -73,8 +77,9 @@ def test_an_interrupted_run_is_resumed_bit_for_bit(trained, tmp_path, monkeypatc
 
     with monkeypatch.context() as patched:
         patched.setattr(trainer, "train_step", stopped)
+        patched.setattr(sys, "argv", ["ropescope", *words(out)])
         with pytest.raises(leaves_by):
-            start(out)
+            cli.main() if start is from_shell else start(out)
     if leaves_by is SystemExit:
         advice = f"ropescope: interrupted; add --resume to the same command to continue in {out}\n"
         assert capsys.readouterr().err == advice

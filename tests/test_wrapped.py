@@ -1,6 +1,9 @@
 """Models as users have them: compiled, with LoRA, quantised, spread over devices by `accelerate`, offloaded."""
 
+import accelerate
+import bitsandbytes
 import numpy as np
+import peft
 import pytest
 import torch
 import transformers
@@ -9,9 +12,6 @@ import ropescope as rs
 from ropescope.models.adapter import device_of, named_tensors
 from ropescope.models.source import parameter_hash
 from ropescope.studies.conformance.families import tiny
-
-# `make quick` does without them; `make test` installs them.
-accelerate, bitsandbytes, peft = map(pytest.importorskip, ("accelerate", "bitsandbytes", "peft"))
 
 IDS = torch.randint(4, 60, (1, 20), generator=torch.Generator().manual_seed(3))
 OF_PEFT = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT asks for the old name

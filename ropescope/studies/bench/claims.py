@@ -42,7 +42,9 @@ def cost(runs: Runs) -> Found:
     found = [run for run in runs.of("bench") if run.config["what"] == "profile"]
     if not found:
         raise NotRunError("no benchmark of a profile among the runs given")
-    rows = [row for run in found for row in run.results.values() if row.get("moves", "sentences") == "sentences"]
+    rows = [row for run in found for row in run.results.values()]
+    if any(row.get("moves") is not None for row in rows):  # in earlier runs only sentences move
+        rows = [row for row in rows if row["moves"] == "sentences"]
     ratios, planes = ([row[f"{name}_over_plain"] for row in rows] for name in ("scored", "planes"))
     text = f"{span(ratios)} plain passes; {span(planes)} with every plane"
     return Found(text, every(ratio <= 2 for ratio in ratios), found[0])
