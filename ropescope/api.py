@@ -11,7 +11,6 @@ from .report import page as pages
 from .runs import Engine, find_runs, read_run
 from .studies import study_named, study_of
 from .studies.claims import Claim, judge
-from .studies.profile.answers import write_scores
 from .studies.result import Result, Tables
 from .studies.runner import make_settings, run_study, worker_lost
 from .studies.study import Settings, Study
@@ -134,6 +133,8 @@ def save_run(scores: xr.Dataset, out: str | Path) -> Path:
     'index.html'
     """
     folder = Path(out)
+    from .studies.profile.answers import write_scores  # noqa: PLC0415  # needs torch, which pages do not
+
     write_scores(scores, folder)
     return pages.write_page([folder], folder / "index.html")
 
