@@ -79,7 +79,7 @@ def test_scores_are_those_of_really_moving_sentences(layer, lengths):
 
 def test_dataset():
     found = scores()
-    assert found.sizes == {"input": 3, "layer": 30, "head": 9, "plane": 32, "tau": 5}
+    assert found.sizes == {"input": 3, "layer": 30, "head": 9, "plane": 32, "tau": 5, "draw": 20}
     assert float(found.check_error.max()) < 1e-5
     for name in ("positional", "symbolic", "plane_positional", "plane_symbolic", "positional_by_token", "symbolic_permuted"):
         assert ((found[name] >= 0) & (found[name] <= 1)).all()
@@ -240,8 +240,7 @@ def test_command_on_a_text(tmp_path):
     names = {path.stem for path in (tmp_path / "run").glob("*.png")}
     assert {"heads", "depth", "traces"} <= names
     assert not names & {"planes", "planes-of-heads", "norms", "head", "sensitivity"}  # not measured, so not drawn
-    assert "A-4-correlation" in done.stdout
-    assert "A-4-trend" not in done.stdout
+    assert "A-4" not in done.stdout, "paper A's claims are about its own prompts"
 
 
 def test_a_run_folder_from_python(tmp_path):
@@ -318,9 +317,9 @@ class TestBadInput:
         with pytest.raises(rs.RefusedError, match="later tokens"):
             rs.Adapter(rs.load_model(str(tmp_path)).model)
 
-    def test_half_precision(self):
-        with pytest.raises(ValueError, match="dtype must be float32 or float64"):
-            rs.load_model("x/y", dtype="bfloat16")
+    def test_unknown_precision(self):
+        with pytest.raises(ValueError, match="dtype must be"):
+            rs.load_model("x/y", dtype="int8")
 
     def test_command_line(self, tmp_path):
         folder = str(real.folder("stories15M"))
