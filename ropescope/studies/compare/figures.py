@@ -46,11 +46,14 @@ def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mappin
     shown = [row | {"sure": "p < 0.05" if (row["p_value"] or 1) < 0.05 else "within chance"} for row in rows]
     ends = alt.Scale(domain=[-1.05, 1.05], nice=False)
     base = alt.Chart(Inline(values=shown))
+    kinds = alt.Scale(domain=list(KINDS[:3]), range=RANGE[:3])
     points = base.mark_point(size=45, filled=False).encode(
         x=alt.X("lead_a:Q", title=f"symbolic minus positional, {names['a']}", scale=ends),
         y=alt.Y("lead_b:Q", title=f"symbolic minus positional, {names['b']}", scale=ends),
-        color=alt.Color("kind_b:N", title="kind in b", scale=alt.Scale(domain=list(KINDS[:3]), range=RANGE[:3])),
-        fill=alt.condition("datum.sure == 'p < 0.05'", alt.Color("kind_b:N", legend=None), alt.value("transparent")),
+        color=alt.Color("kind_b:N", title="kind in b", scale=kinds),
+        fill=alt.condition(
+            "datum.sure == 'p < 0.05'", alt.Fill("kind_b:N", scale=kinds, legend=None), alt.value("transparent")
+        ),
         tooltip=TOOLTIP,
     )
     line = alt.Chart(Inline(values=[{"x": -1, "y": -1}, {"x": 1, "y": 1}])).mark_line(color="#999999", strokeDash=[3, 3])

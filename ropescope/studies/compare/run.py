@@ -61,11 +61,12 @@ def _profiled(name: str, settings: Settings, work: Work) -> Run:
 
 
 def _called(run: Run, runs: list[Run]) -> str:
-    """What tells a profile from the other: its model, precision or prompts, else its folder."""
+    """What tells a profile from the other: its model; of one model, precision or prompts; else its folder."""
     words = [(each.results["model"], each.results["precision"], each.results["prompts"]) for each in runs]
-    differs = [n for n in range(3) if words[0][n] != words[1][n]]
-    own = (run.results["model"], run.results["precision"], run.results["prompts"])
-    return ", ".join(str(own[n]) for n in sorted({0, *differs})) if differs else run.name
+    if words[0][0] != words[1][0]:
+        return str(run.results["model"])
+    differs = [name for n, name in enumerate(("model", "precision", "prompts")) if words[0][n] != words[1][n]]
+    return ", ".join(str(run.results[name]) for name in ("model", *differs)) if differs else run.name
 
 
 def compared(a: xr.Dataset, b: xr.Dataset, paired: bool, seed: int = 0) -> tuple[dict[str, Any], str]:

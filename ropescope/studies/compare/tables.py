@@ -27,7 +27,8 @@ def headline(run: Run) -> str:
     kept = f"{found['kept']} of {found['heads']} heads keep their kind"
     if found["changed"] is None:
         return f"{start}{kept}; too few prompts to test changes"
-    return f"{start}{kept}; {found['changed']} changed beyond chance (p < 0.05 among all heads)"
+    changed = f"{found['changed']} changed beyond chance (p < 0.05 among all heads)"
+    return f"{start}{kept}; {changed}, the largest by {found['largest_change']:.2g}"
 
 
 def read_heads(run: Run) -> list[dict[str, Any]]:
@@ -69,7 +70,7 @@ def tables(run: Run) -> list[Table | str]:
     return parts
 
 
-def _text(value: float | None, digits: int = 2) -> str:
+def _text(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
