@@ -50,10 +50,9 @@ def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mappin
     points = base.mark_point(size=45, filled=False).encode(
         x=alt.X("lead_a:Q", title=f"symbolic minus positional, {names['a']}", scale=ends),
         y=alt.Y("lead_b:Q", title=f"symbolic minus positional, {names['b']}", scale=ends),
-        color=alt.Color("kind_b:N", title="kind in b", scale=kinds),
-        fill=alt.condition(
-            "datum.sure == 'p < 0.05'", alt.Fill("kind_b:N", scale=kinds, legend=None), alt.value("transparent")
-        ),
+        stroke=alt.Stroke("kind_b:N", title="kind in b", scale=kinds),
+        fill=alt.Fill("kind_b:N", title="kind in b", scale=kinds),
+        fillOpacity=alt.condition("datum.sure == 'p < 0.05'", alt.value(1), alt.value(0)),
         tooltip=TOOLTIP,
     )
     line = alt.Chart(Inline(values=[{"x": -1, "y": -1}, {"x": 1, "y": 1}])).mark_line(color="#999999", strokeDash=[3, 3])
