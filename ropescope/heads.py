@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
@@ -77,7 +77,7 @@ class Heads:
         scale: float | None = None,
         soft_cap: float | None = None,
         window: int | None = None,
-    ) -> Self:
+    ) -> Heads:
         """Heads of one layer from arrays that any runtime has dumped: of numpy, torch, or nested lists.
 
         queries   (head, token, dimension), or with an input axis in front; of all tokens or of the last ones
