@@ -1,4 +1,5 @@
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--shape-checks"):
         jaxtyping.install_import_hook("ropescope", "conftest.shape_checker")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out files whose every test the marker expression leaves out, as importing them all takes many seconds."""
+    if collection_path.suffix == ".py" and (left_out := re.findall(r"not (\w+)", config.option.markexpr)):
+        marked = re.search(r"^pytestmark = .*", collection_path.read_text(encoding="utf-8"), re.M)
+        if marked and any(f"pytest.mark.{name}" in marked[0] for name in left_out):
+            return True
+    return None
 
 
 @pytest.fixture(scope="session")

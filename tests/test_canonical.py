@@ -421,6 +421,7 @@ def test_a_run_is_resumed(finished, tmp_path, monkeypatch):
     assert (out / "curves.json").read_bytes() == (finished[0] / "curves.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_folders_of_something_else_and_unknown_presets_are_refused(finished, tmp_path):
     with pytest.raises(ValueError, match="holds a run with other settings"):
         rs.run("canonical", out=finished[0], **{**TINY, "seed": 8})

@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in a process of its own."""
+"""The command line as a user meets it."""
 
 import hashlib
 import json
@@ -8,16 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import run
 
 from ropescope import cli
 from ropescope.models.bundled import bundled_folder
 
 COMMANDS = [command.callback.__name__ for command in cli.app.registered_commands]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from ropescope.cli import main; sys.argv = ['ropescope', *sys.argv[1:]]; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])

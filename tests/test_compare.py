@@ -99,6 +99,7 @@ def profiles(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_the_command_compares_run_folders(profiles, tmp_path):
     result = rs.run("compare", a=str(profiles["one"]), b=str(profiles["two"]), out=tmp_path / "out", progress=False)
     first, second = (rs.open_run(profiles[name]).dataset for name in ("one", "two"))

@@ -1,7 +1,8 @@
 """The command that checks families; the families themselves are in test_families."""
 
 import pytest
-from test_cli import check_summary, run
+from commands import run
+from test_cli import check_summary
 
 
 @pytest.mark.slow

@@ -109,6 +109,7 @@ def test_a_study_is_resumed(tmp_path, monkeypatch):
         rs.run("control", out=folder, **ASKED, seed=1)
 
 
+@pytest.mark.slow
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(ValueError, match="holds other files but no study"):

@@ -55,6 +55,7 @@ def test_events_of_a_run(folder):
     assert result["purity_and_accuracy"]["spearman"] == pytest.approx(spearmanr(degree, run.accuracy.mean(-1)).statistic)
 
 
+@pytest.mark.slow
 def test_figures_are_written(folder, tmp_path):
     """They need no other folder: the run holds a copy of the history."""
     out = tmp_path / "out"

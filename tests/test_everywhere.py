@@ -1,6 +1,5 @@
 """Other systems: no Unix, an output in ASCII, names that are not UTF-8, files that are not ours, odd models."""
 
-import contextlib
 import io
 import json
 import os
@@ -11,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import run
 
-from ropescope import cli, console, runs
+from ropescope import console, runs
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -47,20 +47,12 @@ def ids(tmp_path_factory) -> Path:
 
 def outcome(*arguments: object) -> tuple[int, str]:
     """Exit code and the last line on standard error of a command run here; it is one of ours if the command failed."""
-    said, code, argv, traceback = io.StringIO(), 0, sys.argv, os.environ.pop("ROPESCOPE_TRACEBACK", "")
-    try:
-        sys.argv = ["ropescope", *map(str, arguments)]
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-            cli.main()
-    except SystemExit as leaving:
-        code = leaving.code or 0
-    finally:
-        sys.argv, os.environ["ROPESCOPE_TRACEBACK"] = argv, traceback
-    last = said.getvalue().splitlines()[-1:] or [""]
-    assert code in (0, 1, 2), said.getvalue()
-    assert "Traceback" not in said.getvalue()
-    assert code == 0 or last[0].startswith(("ropescope: ", "Error: ")), said.getvalue()
-    return code, last[0]
+    done = run(*arguments, traceback="")
+    last = done.stderr.splitlines()[-1:] or [""]
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or last[0].startswith(("ropescope: ", "Error: ")), done.stderr
+    return done.returncode, last[0]
 
 
 # No Unix
@@ -140,6 +132,7 @@ def test_commands_print_to_an_output_that_is_not_utf_8(encoding, tmp_path):
 # Names that are not UTF-8
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode there")
 def test_names_that_are_not_utf_8(llama, tmp_path):
     odd = tmp_path / os.fsdecode(b"\xff\xe9")
@@ -199,12 +192,14 @@ def test_a_file_called_lock_that_is_not_ours_is_not_removed(tmp_path):
 # Odd models
 
 
+@pytest.mark.slow
 def test_six_equal_tokens_on_an_untrained_model(llama, tmp_path):
     """Scores of all heads are equal, so that nothing correlates."""
     (tmp_path / "ids.json").write_text("[[1,1,1,1,1,1]]", encoding="utf-8")
     assert outcome("profile", llama, "--prompts", tmp_path / "ids.json", "--out", tmp_path / "out")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 def test_windows_that_hold_few_blocks(window, ids, tmp_path):
     model = made("Mistral", tmp_path / "model", sliding_window=window)
@@ -212,6 +207,7 @@ def test_windows_that_hold_few_blocks(window, ids, tmp_path):
     assert outcome("report", tmp_path / "out", "--out", tmp_path / "page.html")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [2, 8])
 def test_a_model_of_few_positions(positions, ids, tmp_path):
     import transformers  # noqa: PLC0415
@@ -237,6 +233,7 @@ def test_weights_that_are_all_zero(ids, tmp_path):
     assert "its queries or keys are all zero" in line
 
 
+@pytest.mark.slow
 def test_a_model_in_the_working_folder_has_a_name(ids, tmp_path, monkeypatch):
     monkeypatch.chdir(made("Llama", tmp_path / "mine"))
     assert outcome("profile", ".", "--prompts", ids, *QUICK)[0] == 0

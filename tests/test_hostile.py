@@ -71,6 +71,7 @@ def test_no_other_module_writes_html():
                 assert not tag.search(node.value), f"{path}: {node.value!r}"
 
 
+@pytest.mark.slow
 def test_every_page_has_a_policy_without_eval_and_network(tmp_path):
     pages = [
         write_page([RESULTS / "bench-watch"], tmp_path / "page.html").read_text(),

@@ -70,14 +70,13 @@ def test_the_interface_of_studies_knows_no_study(graph):
             assert owner(imported) is None, f"{module} imports {imported}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_are_short(path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= (400 if path.name == "cli.py" else 450)
-    if path.is_relative_to(PACKAGE):
-        for node in ast.walk(ast.parse(text)):
+def test_files_and_functions_are_short():
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= (400 if path.name == "cli.py" else 450), path
+        for node in ast.walk(ast.parse(text)) if path.is_relative_to(PACKAGE) else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno - node.lineno < 60, f"{node.name} at line {node.lineno}"
+                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name} at line {node.lineno}"
 
 
 def test_only_the_command_line_names_flags():
@@ -120,22 +119,21 @@ def test_every_study_brings_what_its_interface_promises(name):
             make_settings(study, {"nonsense": 1})
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_text_is_utf_8_whatever_the_system_prefers(path):
+def test_text_is_utf_8_whatever_the_system_prefers():
     """Windows reads and writes another encoding, and other ends of lines, where none is named. Tests run in UTF-8."""
-    if path.is_relative_to(ROOT / "tests"):
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
-            continue
-        name, named = ast.unparse(node.func).rpartition(".")[2], {word.arg for word in node.keywords}
-        strings = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-        is_text = isinstance(node.func, ast.Attribute) and name in ("read_text", "write_text")
-        is_text |= isinstance(node.func, ast.Attribute) and name == "open" and not node.args
-        is_text |= name == "open" and bool(strings) and not any("b" in mode or ":" in mode for mode in strings)
-        is_text |= "text" in named and ast.unparse(node.func).startswith("subprocess.")
-        assert not is_text or "encoding" in named, f"line {node.lineno}: {ast.unparse(node)}"
-        assert name != "write_text" or "newline" in named, f"line {node.lineno}: {ast.unparse(node)}"
+    for path in SOURCES:
+        for node in () if path.is_relative_to(ROOT / "tests") else ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+                continue
+            name, named = ast.unparse(node.func).rpartition(".")[2], {word.arg for word in node.keywords}
+            strings = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            is_text = isinstance(node.func, ast.Attribute) and name in ("read_text", "write_text")
+            is_text |= isinstance(node.func, ast.Attribute) and name == "open" and not node.args
+            is_text |= name == "open" and bool(strings) and not any("b" in mode or ":" in mode for mode in strings)
+            is_text |= "text" in named and ast.unparse(node.func).startswith("subprocess.")
+            where = f"{path}, line {node.lineno}: {ast.unparse(node)}"
+            assert not is_text or "encoding" in named, where
+            assert name != "write_text" or "newline" in named, where
 
 
 def test_nothing_walks_stack_frames():

@@ -118,6 +118,7 @@ def test_looks_of_one_training_run_have_no_p_value():
     assert np.mean([spearmanr(x, y).pvalue < 0.05 for x, y in zip(*walks, strict=True)]) > 0.6
 
 
+@pytest.mark.slow
 def test_bend_over_places_has_the_size_it_says():
     """Five seeds whose accuracy differs, but is the same at all places: 125 test sequences for each of 16."""
     draws, angles = np.random.default_rng(0), np.array([0.0, 0.1, 0.2])
@@ -146,6 +147,7 @@ def r_of(positional, symbolic):
     return pearsonr(positional, symbolic, axis=1).statistic
 
 
+@pytest.mark.slow
 def test_noise_is_told_from_noise_as_often_as_the_level_says():
     """Models of 24 heads whose logits are noise, all in one layer."""
     models, heads = 1_500, 24

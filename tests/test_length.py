@@ -28,6 +28,7 @@ def small_model(task, heads: int = 1) -> GPTJ:
     return GPTJ(GPTJConfig(task.vocab_size, layers=2, heads=heads, width=16, mlp_width=24)).eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_fronts_give_what_plain_runs_give(name):
     task, model, settings = TASKS[name], rs.bundled(name), Settings(lengths=(17, 65), samples=64, seeds=1, share=8)
@@ -140,6 +141,7 @@ def test_summary_of_hand_made_rows():
     assert study.summary(rows[::2], TASKS["letter"])["curves"]["measured"]["overall"]["sd"] == [None] * 3
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch):
     models = {"letter": (small_model(TASKS["letter"]), TASKS["letter"])}
     config = {"weights": "of the small model", "lengths": (17, 33)}

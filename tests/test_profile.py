@@ -10,7 +10,8 @@ import pytest
 import real
 import torch
 import transformers
-from test_cli import check_summary, run
+from commands import run
+from test_cli import check_summary
 
 import ropescope as rs
 from ropescope import cli, runs

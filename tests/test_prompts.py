@@ -17,7 +17,8 @@ from ropescope.tasks.prompts import binding_prompts, check_fits, task_prompts
 from ropescope.tasks.texts import text_prompts
 from ropescope.tasks.words import LIKED, NAMES
 
-TOKENIZERS = pytest.mark.parametrize("name", [*real.FETCHED, *real.OTHERS])
+REAL = [pytest.param(name, marks=pytest.mark.weights) for name in (*real.FETCHED, *real.OTHERS)]
+TOKENIZERS = pytest.mark.parametrize("name", REAL)
 EITHER = st.sampled_from(["equal", "unequal"])
 BOS = {"stories15M": 1, "tinyllama-1.1b": 1, "gemma3-270m": 1}
 """How many there must be; the other families have none."""
@@ -104,6 +105,7 @@ def test_binding(name, lengths, chat):
         assert len(prompt.tokens) == len(prompt.ids) == len(prompt)
 
 
+@pytest.mark.weights
 def test_binding_in_a_chat_is_what_the_template_says():
     tokenizer = tokenizer_of("smollm2-135m")
     (prompt,) = binding_prompts(tokenizer, 1, pairs=3)
@@ -142,6 +144,7 @@ def test_other_seeds_give_other_prompts():
     assert len(texts) == 20
 
 
+@pytest.mark.weights
 def test_256_pairs():
     tokenizer = tokenizer_of("smollm2-135m")
     (prompt,) = binding_prompts(tokenizer, 1, pairs=256)
@@ -150,6 +153,7 @@ def test_256_pairs():
     assert {end - begin for begin, end in prompt.blocks} == {4}
 
 
+@pytest.mark.weights
 def test_things_come_again_when_there_are_too_few():
     tokenizer = tokenizer_of("stories15M")
     (prompt,) = binding_prompts(tokenizer, 1, pairs=200)
@@ -205,6 +209,7 @@ def test_own_text_by_token(name):
     assert prompt.ids[front:].tolist() == tokenizer(TEXT, add_special_tokens=False)["input_ids"]
 
 
+@pytest.mark.weights
 @given(lines=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1), min_size=3, max_size=6))
 def test_lines_of_any_text_are_blocks(lines):
     tokenizer = tokenizer_of("smollm2-135m")
@@ -242,6 +247,7 @@ def test_what_stands_in_front(tokenizer, front):
         assert prompt.about["bos"] == ("<bos>" if front else None)
 
 
+@pytest.mark.weights
 def test_bos_in_the_text_is_not_doubled_nor_moved():
     tokenizer = tokenizer_of("stories15M")
     for blocks in ("line", "token"):

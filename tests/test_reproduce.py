@@ -288,6 +288,7 @@ def test_two_calls_do_not_share_a_folder(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_steps_of_a_model_that_is_not_at_hand_are_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("ROPESCOPE_WEIGHTS", str(tmp_path / "weights"))
     models = models_at_hand("quick")

@@ -171,6 +171,7 @@ SAID_TO_BE_UNIX = {"memory.py": {"resource"}}
 """Benchmarks that are refused on Windows: see the next test."""
 
 
+@pytest.mark.slow
 def test_no_module_imports_what_only_unix_has():
     for path in (ROOT / "ropescope").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

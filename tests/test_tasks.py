@@ -318,6 +318,7 @@ def assert_disjoint(parts: dict[str, Samples]) -> None:
     assert not validation & test
 
 
+@pytest.mark.slow
 @BOTH
 def test_splits_of_the_full_task(task: MultihopTask) -> None:
     parts = split(task, seed=1)

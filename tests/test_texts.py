@@ -18,6 +18,7 @@ def moving(prompt):
     return ["".join(prompt.tokens[start:stop]) for start, stop in prompt.blocks]
 
 
+@pytest.mark.weights
 def test_sentences_end_where_readers_say_so():
     assert SENTENCE_END.split(TEXT)[:3] == ["Go on.", '"Is it Mr. Bennet?" said she.', "He left."]
     (prompt,) = text_prompts(tokenizer_of("smollm2-135m"), TEXT, "sentence")
@@ -43,6 +44,7 @@ def test_strings_and_examples_are_blocks():
     assert shots.about["blocks"] == "example"
 
 
+@pytest.mark.weights
 def test_texts_are_cut_and_blocks_end_before_the_cut():
     tokenizer = tokenizer_of("smollm2-135m")
     whole, cut = (text_prompts(tokenizer, rs.prose(1), "sentence", longest=longest)[0] for longest in (None, 200))
@@ -50,6 +52,7 @@ def test_texts_are_cut_and_blocks_end_before_the_cut():
     assert cut.blocks == tuple(block for block in whole.blocks if block[1] < 200)
 
 
+@pytest.mark.weights
 @pytest.mark.parametrize("move", [False, True])
 def test_one_rule_for_the_first_token(move):
     """Ids, ids of a file, and text of a model without BOS: one text, one set of blocks."""
@@ -71,6 +74,7 @@ def test_prose_is_small_and_in_the_public_domain():
         rs.prose(9)
 
 
+@pytest.mark.weights
 def test_prompts_from_prose_files_and_folders(tmp_path):
     tokenizer = tokenizer_of("smollm2-135m")
     prompts, about = choose_prompts(tokenizer, "prose", **OPTIONS | {"count": 3, "longest": 100})

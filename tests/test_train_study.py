@@ -116,6 +116,7 @@ def test_without_a_folder_everything_is_temporary():
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_accuracy_of_a_model_of_ones_own(tmp_path, monkeypatch):
     """With accuracies of our own: a model of this size takes a while on 45,600 sequences."""
     monkeypatch.setattr(trainer, "evaluate", lambda model, test: np.array([0.5, 0.25, 1.0, 1.0]))

@@ -125,6 +125,7 @@ def test_accuracy_is_recomputed_from_the_saved_weights(undisturbed):
     assert again.tolist() == pytest.approx(list(summary["results"]["test_accuracy"].values()), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_is_not_overwritten_or_mixed(undisturbed):
     with pytest.raises(ValueError, match="already holds a run"):
         train(SMALL, undisturbed)
@@ -214,6 +215,7 @@ WRONG_TYPES = {
 }
 
 
+@pytest.mark.slow
 def test_entries_of_a_wrong_type_are_refused():
     """In a process without the type checks of these tests, which would refuse them first."""
     code = """
@@ -241,6 +243,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
         train(Recipe(**{**asdict(SMALL), "rate": 1e30, "warm_up": 0}), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_never_used(undisturbed, tmp_path):
     for name in ("config.json", "history.safetensors"):
         (tmp_path / name).write_bytes((undisturbed / name).read_bytes())
@@ -262,6 +265,7 @@ def test_preset_quick_shows_pure_heads_forming(task, kinds, tmp_path):
     assert {name for name, kind in (("positional", 1), ("symbolic", -1)) if (last == kind).any()} == kinds
 
 
+@pytest.mark.slow
 def test_planes_chosen_by_hand(tmp_path):
     """Those not chosen stand still, in training and in the weights that are kept; without a choice nothing is written of it."""
     chosen = replace(SMALL, planes=(1, 3))

@@ -193,6 +193,7 @@ UNMEASURED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", UNMEASURED)
 def test_charts_of_what_was_not_measured_are_left_out(what, tmp_path):
     names, left_out = UNMEASURED[what]
@@ -212,6 +213,7 @@ def test_models_with_too_few_planes_for_a_trend_have_none(tmp_path):
     assert titles == {"planes": "Scores of single planes", "planes-of-heads": "Plane scores of every head"}
 
 
+@pytest.mark.slow
 def test_few_prompts_have_no_intervals(tmp_path):
     for inputs, text in ((7, "too few for intervals"), (8, "point at a head for its 95 % intervals")):
         drawn = figures(write_profile(tmp_path / str(inputs), make_profile(inputs=inputs, layers=6, heads=2, planes=4)))
