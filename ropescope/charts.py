@@ -37,6 +37,9 @@ class Inline(alt.InlineData):
 
     _class_is_valid_at_instantiation = False
 
+    def __init__(self, values: Rows, **named: Any) -> None:
+        super().__init__(values=[row if type(row) is dict else dict(row) for row in values], **named)
+
     def __deepcopy__(self, _: Any) -> Inline:
         """Rows are never changed, so a copy need not have its own."""
         return self

@@ -35,7 +35,7 @@ from ropescope.api import open_run  # noqa: E402
 from ropescope.charts import chart_page  # noqa: E402
 from ropescope.report.page import write_page  # noqa: E402
 
-BATCH, KEYS = 32, 4
+BATCH, KEYS = 64, 8
 """Strings, and keys of dictionaries, that are first tried together: without its keys a run can seldom be shown."""
 FOUND = (
     "[onerror], [onload], [onclick], [onfocus], [onmouseover], [href^='javascript' i], [src^='javascript' i], iframe, object"
@@ -233,9 +233,14 @@ class Session:
         }
 
 
-def play(pages: int, at: Path, seed: int, browser: Any, all_kinds: list[Kind]) -> Iterator[Session]:
-    """The session as it is found and after every attempt, until as many pages are opened as wanted."""
-    kept, session = at / "pages.json", Session()
+def play(
+    pages: int, at: Path, seed: int, browser: Any, all_kinds: list[Kind], tried: dict[str, dict[str, str]] | None = None
+) -> Iterator[Session]:
+    """The session as it is found and after every attempt, until every field is tried and as many pages are opened as wanted.
+
+    tried  fields that an earlier session has tried, by type
+    """
+    kept, session = at / "pages.json", Session(tried or {})
     if kept.exists():
         found = runs.read_sealed(kept)
         session = Session(found["tried"], [Shown(**one) for one in found["shown"]], found["queues"], found["parts"])
