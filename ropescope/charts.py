@@ -76,8 +76,9 @@ class _Json(json.JSONEncoder):
         return str(for_script(o))
 
 
-CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef])")
-"""Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture."""
+CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef]|202[89])")
+"""Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture. Two more end
+lines in Vega's expressions, so that a chart with them is not drawn."""
 
 
 class _Escaped:

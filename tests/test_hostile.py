@@ -157,7 +157,7 @@ def test_a_saved_chart_is_drawn_under_its_policy(tmp_path):
         assert complaints == []
 
 
-@pytest.mark.parametrize("name", ["\x1b[2J", "a\x00b", "\uffff", "\\\\u001b", "\N{GRINNING FACE}\x07"])
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\x00b", "\uffff", "\u2028\u2029", "\\\\u001b", "\N{GRINNING FACE}\x07"])
 def test_control_characters_in_a_name_do_not_stop_a_picture(name):
     """XML has no such characters. The library that draws pictures aborted the process, after all had been computed."""
     assert picture(plane_chart([ROW | {"head": name, "group": name}], name)).startswith(b"\x89PNG")
