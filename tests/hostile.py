@@ -35,8 +35,8 @@ from ropescope.api import open_run  # noqa: E402
 from ropescope.charts import chart_page  # noqa: E402
 from ropescope.report.page import write_page  # noqa: E402
 
-BATCH, KEYS = 64, 8
-"""Strings, and keys of dictionaries, that are first tried together: without its keys a run can seldom be shown."""
+BATCH = 64
+"""Fields that are first tried together."""
 FOUND = (
     "[onerror], [onload], [onclick], [onfocus], [onmouseover], [href^='javascript' i], [src^='javascript' i], iframe, object"
 )
@@ -180,14 +180,11 @@ class Session:
         """Queue those fields of a run that were never tried, after a page of the run as it is."""
         tried, queue = self.tried.setdefault(kind.command, {}), self.queues.setdefault(kind.name, [])
         known = {*tried, *(name for batch in queue for name, _ in batch)}
-        waiting = [[name, "replaced"] for name in kind.fields if name not in known]
-        keys = [each for each in waiting if each[0].endswith("{}")]
-        strings = [each for each in waiting if each not in keys]
+        waiting = [[name, ways(name)[0]] for name in kind.fields if name not in known]
         if waiting:
             self.parts.pop(kind.name, None)
             queue.insert(0, [])
-        for some, size in ((strings, BATCH), (keys, KEYS)):
-            queue += [some[n : n + size] for n in range(0, len(some), size)]
+        queue += [waiting[n : n + BATCH] for n in range(0, len(waiting), BATCH)]
 
     def chosen(self, kind: Kind, draw: random.Random) -> tuple[dict[str, Text], list[list[str]]]:
         """The fields of the next page, and those of them that were not tried before."""
@@ -243,7 +240,7 @@ def play(
     kept, session = at / "pages.json", Session(tried or {})
     if kept.exists():
         found = runs.read_sealed(kept)
-        session = Session(found["tried"], [Shown(**one) for one in found["shown"]], found["queues"], found["parts"])
+        session = Session(found["tried"], [Shown(**one) for one in found["shown"]])
     for kind in all_kinds:
         session.meet(kind)
     yield session

@@ -108,9 +108,9 @@ class Text:
 
 def ways(name: str) -> tuple[str, ...]:
     """How a field is filled, one after the other, until a page shows it."""
-    if not name.endswith("{}"):
-        return ("replaced", "extended")
-    return ("replaced", "added" if ".json" in name.partition(":")[0] else "extended")  # an array has one name
+    if name.endswith("{}") and ".json" in name.partition(":")[0]:
+        return ("added", "replaced")  # without its own keys a run can seldom be shown
+    return ("replaced", "extended")
 
 
 @dataclass
