@@ -37,6 +37,9 @@ class Inline(alt.InlineData):
 
     _class_is_valid_at_instantiation = False
 
+    def __init__(self, values: Rows, **named: Any) -> None:
+        super().__init__(values=[row if type(row) is dict else dict(row) for row in values], **named)
+
     def __deepcopy__(self, _: Any) -> Inline:
         """Rows are never changed, so a copy need not have its own."""
         return self
@@ -73,8 +76,9 @@ class _Json(json.JSONEncoder):
         return str(for_script(o))
 
 
-CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef])")
-"""Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture."""
+CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef]|202[89])")
+"""Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture. Two more end
+lines in Vega's expressions, so that a chart with them is not drawn."""
 
 
 class _Escaped:

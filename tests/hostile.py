@@ -2,12 +2,12 @@
 
     python -m tests.hostile --pages 1000 --out out/hostile
 
-Fields are found by walking through files and not from a list: every string, the keys of every dictionary, names of arrays, and
-text in datasets, of one recorded run of every type. A batch of fields that were not tried yet is filled with hostile text,
-beside all fields that pages have shown before. A folder that is refused must be refused in one sentence; its batch is then
-halved until single fields remain. The same is done if a page lacks figures, as if the type of the run is changed: such a field
-is filled alone, so that it does not hide others. Once every field is tried, text is drawn anew for all that can be shown.
-Every second page is opened without its policy, so that escaping has to hold alone. An interrupted session can be resumed.
+The runs have every field of every run type (hostile_fields.py). A batch of fields that were not tried yet is filled with
+hostile text, beside all fields that pages have shown before. A folder that is refused must be refused in one sentence; its
+batch is then halved until single fields remain. The same is done if a page lacks figures, as if the type of the run is changed:
+such a field is filled alone, so that it does not hide others. Once every field is tried, text is drawn anew for all that can be
+shown. Every second page is opened without its policy, so that escaping has to hold alone. A session can be resumed; it then
+tries fields that are new, too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import argparse
 import json
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,192 +28,19 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from profiles import geometry_rows, make_profile, path_rows, trace_rows, write_profile  # noqa: E402
+from hostile_fields import TEXTS, Kind, Text, kinds, ways  # noqa: E402
 
 from ropescope import runs  # noqa: E402
 from ropescope.api import open_run  # noqa: E402
 from ropescope.charts import chart_page  # noqa: E402
 from ropescope.report.page import write_page  # noqa: E402
 
-RESULTS = HERE.parent / "results"
-BATCH = 32
+BATCH = 64
 """Fields that are first tried together."""
-TEXTS = (
-    '"><img src=x onerror=hit()>',
-    "'><svg onload=hit()>",
-    "</script><script>hit()</script>",
-    "<!--<script>hit()</script>",
-    "</style><script>hit()</script>",
-    "</template><script>hit()</script>",
-    "</title></textarea></noscript><script>hit()</script>",
-    "<iframe srcdoc='<script>parent.hit()</script>'></iframe>",
-    "javascript:hit()",
-    "data:text/html,<script>parent.hit()</script>",
-    "'-hit()-'",
-    '"-hit()-"',
-    '"+hit()+"',
-    "`${hit()}`",
-    "${hit()}",
-    "{{hit()}}",
-    "{% print(hit()) %}",
-    "'] || hit() || ['",
-    "datum.x), hit(), (1",
-    "\\'-hit()//",
-    "\\u003cimg src=x onerror=hit()\\u003e",
-    "&lt;img src=x onerror=hit()&gt;",
-    '" autofocus onfocus=hit() x="',
-    "' onmouseover='hit()' x='",
-    "__proto__",
-    "constructor",
-    "engine",
-    "scoreboard",
-    "\u202e\u2066<b onclick=hit()>\u2069",
-    "\u2028hit()\u2029",
-    "\x1b]0;hit\x07\x1b[2J",
-    "[/b][link=javascript:hit()]",
-    "L0 H0",
-    "\N{GRINNING FACE}" * 40,
-    "",
-)
 FOUND = (
     "[onerror], [onload], [onclick], [onfocus], [onmouseover], [href^='javascript' i], [src^='javascript' i], iframe, object"
 )
 """Elements that none of our pages has."""
-
-
-# Fields
-
-
-def fields_of(content: Any, path: str = "") -> Iterator[str]:
-    """Every string and the keys of every dictionary in JSON, as paths without the numbers of items."""
-    if isinstance(content, str):
-        yield path
-    elif isinstance(content, list):
-        for each in content:
-            yield from fields_of(each, f"{path}[]")
-    elif isinstance(content, dict) and content:
-        yield f"{path}{{}}"
-        for key, value in content.items():
-            yield from fields_of(value, f"{path}.{key}")
-
-
-def filled(content: Any, chosen: dict[str, Text], path: str = "") -> Any:
-    """JSON with the chosen fields filled with hostile text."""
-    if isinstance(content, str):
-        return chosen[path].of(content) if path in chosen else content
-    if isinstance(content, list):
-        return [filled(each, chosen, f"{path}[]") for each in content]
-    if not isinstance(content, dict):
-        return content
-    own = {key: filled(value, chosen, f"{path}.{key}") for key, value in content.items()}
-    keys = chosen.get(f"{path}{{}}")
-    return {keys.of(key) + str(n): value for n, (key, value) in enumerate(own.items())} if keys else own
-
-
-@dataclass
-class Text:
-    """Draws hostile text; `extends` keeps what was there in front of it."""
-
-    draw: random.Random
-    extends: bool
-
-    def of(self, old: str) -> str:
-        """Some hostile text."""
-        return (old if self.extends else "") + self.draw.choice(TEXTS)
-
-
-@dataclass
-class Kind:
-    """A type of run: a folder of it, and its fields, by file."""
-
-    name: str
-    folder: Path
-    fields: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Find the fields of all files."""
-        for path in sorted(self.folder.rglob("*")):
-            if path.is_file():
-                file = str(path.relative_to(self.folder))
-                ours = {"{}", ".text{}"} if path.suffix == ".nc" else set()  # keys that are not in the file
-                self.fields += dict.fromkeys(f"{file}:{found}" for found in fields_of(_content(path)) if found not in ours)
-
-    def hostile(self, chosen: dict[str, Text], to: Path) -> None:
-        """Write a copy of the folder with the chosen fields filled, and hashes that fit."""
-        to.mkdir(parents=True)
-        names = [path for path in sorted(self.folder.rglob("*")) if path.is_file()]
-        for path in sorted(names, key=lambda path: path.name == "summary.json"):
-            file = str(path.relative_to(self.folder))
-            mine = {key.removeprefix(f"{file}:"): text for key, text in chosen.items() if key.startswith(f"{file}:")}
-            (to / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, to / file)
-            if mine or path.name == "summary.json":
-                _write(to / file, filled(_content(path), mine), to)
-
-
-def _content(path: Path) -> Any:
-    """What a file holds, as JSON; nothing for files without text."""
-    if path.suffix == ".json":
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: value for key, value in found.items() if key != runs.SEAL} if isinstance(found, dict) else found
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if path.suffix == ".safetensors":
-        return {name: [] for name in runs.read_arrays(path)}
-    if path.suffix == ".nc":
-        found = runs.read_profile(path)
-        text = {str(name): values.values.tolist() for name, values in found.variables.items() if values.dtype.kind in "SUO"}
-        about = {str(name): dict(values.attrs) for name, values in found.variables.items()}
-        return {"attrs": dict(found.attrs), "text": text, "about": about}
-    return None
-
-
-def _write(path: Path, content: Any, folder: Path) -> None:
-    if path.name == "summary.json" and isinstance(content, dict) and isinstance(content.get("sha256"), dict):
-        there = {name: runs.sha256(folder / name) for name in content["sha256"] if _inside(folder, name)}
-        content = {**content, "sha256": content["sha256"] | there}
-    if path.suffix == ".json":
-        text = runs.sealed(content) if isinstance(content, dict) else json.dumps(content)
-        path.write_text(text, encoding="utf-8")
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")
-    elif path.suffix == ".safetensors":
-        arrays = runs.read_arrays(path)
-        path.write_bytes(runs.packed_arrays(dict(zip(content, arrays.values(), strict=True))))
-    else:
-        found = runs.read_profile(path)
-        found.attrs = content["attrs"]
-        for name, about in zip(found.variables, content["about"].values(), strict=True):
-            found[name].attrs = about
-        for name, text in content["text"].items():
-            found = found.assign_coords({name: (found[name].dims, text)})
-        names = zip(found.variables, content["about"], strict=True)
-        found.rename({old: new for old, new in names if old != new}).to_netcdf(path, engine="scipy")
-
-
-def _inside(folder: Path, name: str) -> bool:
-    try:
-        return (folder / name).is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def kinds(at: Path) -> list[Kind]:
-    """The smallest recorded run of every command, and a profile with all its files."""
-    found: dict[str, tuple[int, Path]] = {}
-    for path in sorted(RESULTS.glob("*/summary.json")):
-        size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
-        command = json.loads(path.read_text(encoding="utf-8"))["command"]
-        if command == "hostile":  # the record of a session
-            continue
-        found[command] = min(found.get(command, (size, path.parent)), (size, path.parent))
-    details = {"traces": trace_rows(), "path": path_rows(), "geometry": geometry_rows()}
-    shutil.rmtree(at / "made", ignore_errors=True)
-    config = {"model": {"source": "made", "weights": {"model.safetensors": "0"}}, "prompts": "made", "seed": 0}
-    write_profile(
-        at / "made", make_profile(inputs=4, layers=4, heads=2, planes=8), details, config=config, results={"model": "made"}
-    )
-    return [*(Kind(command, folder) for command, (_, folder) in found.items()), Kind("profile with its scores", at / "made")]
 
 
 # Pages
@@ -223,7 +50,8 @@ def kinds(at: Path) -> list[Kind]:
 class Shown:
     """One attempt to show a hostile folder."""
 
-    kind: str
+    command: str
+    run: str
     fields: int
     refused: str = ""
     parts: int = 0
@@ -238,7 +66,7 @@ class Shown:
 
 def attempt(kind: Kind, chosen: dict[str, Text], draw: random.Random, number: int, browser: Any) -> Shown:
     """Write pages, a chart and a notebook's output of a hostile folder, open them, and tell what ran."""
-    shown = Shown(kind.name, len(chosen))
+    shown = Shown(kind.command, kind.name, len(chosen))
     with tempfile.TemporaryDirectory() as place:
         name = re.sub(r"[/\x00]", "", draw.choice(TEXTS))[:60] or "run"
         folder, page = Path(place) / "runs" / name, Path(place) / "page.html"
@@ -262,6 +90,8 @@ def attempt(kind: Kind, chosen: dict[str, Text], draw: random.Random, number: in
             if number % 2:
                 path.write_text(text.replace("Content-Security-Policy", "No-Policy", 1), encoding="utf-8")
             visit(path, browser, shown)
+    fields = {f"hit {text.number}": f"hit {name}" for name, text in chosen.items()}
+    shown.ran = [fields.get(what, what) for what in shown.ran]
     return shown
 
 
@@ -279,7 +109,7 @@ def _others(folder: Path, place: Path) -> list[Path]:
 
 WATCH = """
 window.hits = [];
-window.hit = () => hits.push("hit");
+window.hit = (number) => hits.push(`hit ${number}`);
 for (const name of ["alert", "confirm", "prompt", "open"]) window[name] = () => hits.push(name);
 document.addEventListener("securitypolicyviolation", (event) => hits.push(`policy: ${event.violatedDirective}`));
 """
@@ -330,52 +160,65 @@ def visit(path: Path, browser: Any, shown: Shown) -> None:
 
 # A session
 
+TOGETHER = ("replaced", "extended", "added")
+"""How fields are filled that do not hide others."""
+
 
 @dataclass
 class Session:
-    """What was tried so far: whether a field was shown in place of the old text, after it, alone, or refused."""
+    """What was tried so far."""
 
     tried: dict[str, dict[str, str]] = field(default_factory=dict)
+    """by type and field, how a page has shown it: replaced, extended, added, alone, or refused"""
     shown: list[Shown] = field(default_factory=list)
     queues: dict[str, list[list[list[str]]]] = field(default_factory=dict)
-    """by type, batches of fields with how they are filled"""
+    """by run, batches of fields with how they are filled"""
     parts: dict[str, int] = field(default_factory=dict)
-    """by type, parts of the page of the run as it is recorded"""
+    """by run, parts of its page as it is recorded"""
+
+    def meet(self, kind: Kind) -> None:
+        """Queue those fields of a run that were never tried, after a page of the run as it is."""
+        tried, queue = self.tried.setdefault(kind.command, {}), self.queues.setdefault(kind.name, [])
+        known = {*tried, *(name for batch in queue for name, _ in batch)}
+        waiting = [[name, ways(name)[0]] for name in kind.fields if name not in known]
+        if waiting:
+            self.parts.pop(kind.name, None)
+            queue.insert(0, [])
+        queue += [waiting[n : n + BATCH] for n in range(0, len(waiting), BATCH)]
 
     def chosen(self, kind: Kind, draw: random.Random) -> tuple[dict[str, Text], list[list[str]]]:
         """The fields of the next page, and those of them that were not tried before."""
-        if kind.name not in self.queues:
-            waiting = [[each, "replaced"] for each in kind.fields]
-            self.queues[kind.name] = [[], *(waiting[n : n + BATCH] for n in range(0, len(waiting), BATCH))]
-        known = {key: how for key, how in self.tried.setdefault(kind.name, {}).items() if how in ("replaced", "extended")}
         queue = self.queues[kind.name]
+        as_it_is = queue[:1] == [[]]
         batch = queue.pop(0) if queue else []
-        return {key: Text(draw, how == "extended") for key, how in [*known.items(), *batch]}, batch
+        known = [(name, how) for name, how in self.tried[kind.command].items() if how in TOGETHER and not as_it_is]
+        filled = [*known, *batch]
+        return {name: Text(draw, how, number) for number, (name, how) in enumerate(filled)}, batch
 
     def learn(self, kind: Kind, batch: list[list[str]], shown: Shown) -> None:
-        """Halve a batch that was refused; a single field is then tried after the old text, and then given up."""
-        tried, queue = self.tried[kind.name], self.queues[kind.name]
+        """Halve a batch that was refused; a single field is then filled in the next way, and then given up."""
+        tried, queue = self.tried[kind.command], self.queues[kind.name]
         whole = shown.parts >= self.parts.setdefault(kind.name, shown.parts)
         if not shown.refused and whole:
             tried.update(dict(batch))
         elif len(batch) > 1:
             queue[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-        elif batch and not shown.refused:
-            tried[batch[0][0]] = "alone"
-        elif batch and batch[0][1] == "replaced":
-            queue.insert(0, [[batch[0][0], "extended"]])
         elif batch:
-            tried[batch[0][0]] = "refused"
+            (name, how), all_ways = batch[0], ways(batch[0][0])
+            if shown.refused and how != all_ways[-1]:
+                queue.insert(0, [[name, all_ways[all_ways.index(how) + 1]]])
+            else:
+                tried[name] = "refused" if shown.refused else "alone"
 
     def seconds(self, kind: Kind) -> float:
-        """Seconds that pages of a type have taken."""
-        return sum(one.seconds for one in self.shown if one.kind == kind.name)
+        """Seconds that pages of a run have taken."""
+        return sum(one.seconds for one in self.shown if one.run == kind.name)
 
-    def counted(self, kind: Kind) -> dict[str, int]:
+    def counted(self, command: str, fields: int) -> dict[str, int]:
         """Counts for one type of run."""
-        mine, how = [one for one in self.shown if one.kind == kind.name], list(self.tried.get(kind.name, {}).values())
+        mine, how = [one for one in self.shown if one.command == command], list(self.tried.get(command, {}).values())
         return {
-            "fields": len(kind.fields),
+            "fields": fields,
             "shown": sum(each != "refused" for each in how),
             "refused": how.count("refused"),
             "pages": sum(not one.refused for one in mine),
@@ -387,17 +230,24 @@ class Session:
         }
 
 
-def play(pages: int, at: Path, seed: int, browser: Any, all_kinds: list[Kind]) -> Iterator[Session]:
-    """The session as it is found and after every attempt, until as many pages are opened as wanted."""
-    kept, session = at / "pages.json", Session()
+def play(
+    pages: int, at: Path, seed: int, browser: Any, all_kinds: list[Kind], tried: dict[str, dict[str, str]] | None = None
+) -> Iterator[Session]:
+    """The session as it is found and after every attempt, until every field is tried and as many pages are opened as wanted.
+
+    tried  fields that an earlier session has tried, by type
+    """
+    kept, session = at / "pages.json", Session(tried or {})
     if kept.exists():
         found = runs.read_sealed(kept)
-        session = Session(found["tried"], [Shown(**one) for one in found["shown"]], found["queues"], found["parts"])
+        session = Session(found["tried"], [Shown(**one) for one in found["shown"]])
+    for kind in all_kinds:
+        session.meet(kind)
     yield session
-    while sum(one.opened for one in session.shown) < pages:
+    while sum(one.opened for one in session.shown) < pages or any(session.queues.values()):
         number = len(session.shown)
         draw = random.Random(f"{seed} {number}")
-        untried = [kind for kind in all_kinds if session.queues.get(kind.name, [[]])]
+        untried = [kind for kind in all_kinds if session.queues[kind.name]]
         # Types take turns while there are fields to try; later each gets the same time, so that small ones have more pages.
         kind = untried[number % len(untried)] if untried else min(all_kinds, key=session.seconds)
         chosen, batch = session.chosen(kind, draw)
@@ -424,14 +274,18 @@ def main() -> None:
     asked = parser.parse_args()
     with runs.locked(asked.out), running() as browser:
         at = asked.out.resolve()
-        types = [kind for kind in kinds(at) if asked.only in kind.name]
+        types = [kind for kind in kinds(at) if asked.only in kind.command]
         for session in play(asked.pages, at, asked.seed, browser, types):
             if session.shown:
                 print(_line(session, asked.pages), flush=True)
-        rows = {kind.name: session.counted(kind) for kind in types}
+        fields = Counter({kind.command: 0 for kind in types})
+        for kind in types:
+            fields[kind.command] += len(kind.fields)
+        rows = {command: session.counted(command, count) for command, count in fields.items()}
         results = rows | {"all": {key: sum(row[key] for row in rows.values()) for key in next(iter(rows.values()))}}
         runs.write_whole(at / "fields.json", json.dumps(session.tried, indent=1) + "\n")
-        runs.write_summary(at, "hostile", {"pages": asked.pages, "seed": asked.seed}, results, ["fields.json"])
+        config = {"pages": asked.pages, "seed": asked.seed, "runs": [kind.name for kind in types]}
+        runs.write_summary(at, "hostile", config, results, ["fields.json"])
     print(json.dumps(results["all"]))
     sys.exit(1 if results["all"]["ran"] else 0)
 
@@ -440,7 +294,7 @@ def _line(session: Session, pages: int) -> str:
     """What the last attempt came to, in one line."""
     one, done = session.shown[-1], sum(each.opened for each in session.shown)
     said = f"refused: {one.refused[-100:]}" if one.refused else f"{one.opened} opened"
-    return f"{done} of {pages}: {one.kind}, {one.fields} fields: {said} {'; '.join(one.ran + one.errors)}"[:300]
+    return f"{done} of {pages}: {one.run}, {one.fields} fields: {said} {'; '.join(one.ran + one.errors)}"[:300]
 
 
 if __name__ == "__main__":

@@ -45,6 +45,13 @@ def test_every_table_stands_somewhere():
     assert sorted(marked) == sorted(written) == sorted(tables.TABLES)
 
 
+def test_every_defect_has_its_test():
+    rows = re.findall(r"^\| .* \| (\S+)::(\S+) \|$", (ROOT / "docs" / "defects.md").read_text(), re.M)
+    assert len(rows) > 30
+    for file, name in rows:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), (file, name)
+
+
 def test_every_fact_stands_somewhere():
     texts = [page.read_text() for page in tables.pages()]
     marked = [name for text in texts for name in re.findall(r"<!-- fact: ([\w-]+) -->", text)]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hostile
+import hostile_fields
 import pytest
 from browser import opened, running, until
 from pages import RESULTS
@@ -22,7 +23,7 @@ from ropescope.html import ASSETS, Ids, document, for_script, render
 from ropescope.report import page as module
 from ropescope.report.page import write_page
 from ropescope.report.playground import page as playground_page
-from ropescope.studies import study_named
+from ropescope.studies import studies, study_named
 from ropescope.studies.result import Tables
 from ropescope.studies.study import Table
 
@@ -30,11 +31,6 @@ IMAGE = '"><img src=x onerror=hit()>'
 SCRIPT = "</script><script>hit()</script>"
 ROW = {"head": SCRIPT, "group": "mine", "positional": 0.9, "symbolic": 0.2, "entropy": 0.4}
 ROW |= {"positional_low": 0.8, "positional_high": 1.0, "symbolic_low": 0.1, "symbolic_high": 0.3}
-
-
-def chosen(fields, seed=0):
-    draw = random.Random(seed)
-    return {key: hostile.Text(draw, how == "extended") for key, how in fields.items()}
 
 
 def copied(name, to, **changes):
@@ -162,7 +158,7 @@ def test_a_saved_chart_is_drawn_under_its_policy(tmp_path):
         assert complaints == []
 
 
-@pytest.mark.parametrize("name", ["\x1b[2J", "a\x00b", "\uffff", "\\\\u001b", "\N{GRINNING FACE}\x07"])
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\x00b", "\uffff", "\u2028\u2029", "\\\\u001b", "\N{GRINNING FACE}\x07"])
 def test_control_characters_in_a_name_do_not_stop_a_picture(name):
     """XML has no such characters. The library that draws pictures aborted the process, after all had been computed."""
     assert picture(plane_chart([ROW | {"head": name, "group": name}], name)).startswith(b"\x89PNG")
@@ -179,7 +175,7 @@ def test_a_notebook_shows_no_script(tmp_path):
 
 def test_text_in_expressions_of_charts_is_data():
     """Every expression made from a file goes through one function."""
-    for text in hostile.TEXTS:
+    for text in hostile_fields.TEXTS:
         assert json.loads(literal({text: [text]})) == {text: [text]}
     asked = ("labelExpr", "transform_filter", "transform_calculate", "expr")
     for path in (Path(rs.__file__).parent / "studies").rglob("*figures*.py"):
@@ -257,26 +253,70 @@ def test_file_names_with_escapes_do_not_reach_the_terminal(tmp_path, monkeypatch
 # Fuzzing
 
 
+class Mark:
+    """Stands for hostile text."""
+
+    how = "replaced"
+
+    def of(self, _):
+        return "~"
+
+
+@pytest.fixture(scope="module")
+def all_kinds(tmp_path_factory):
+    return hostile_fields.kinds(tmp_path_factory.mktemp("kinds"))
+
+
 def test_fields_are_found_by_walking():
     content = {"a": [{"b": "x"}, {"b": "y", "c": 1}], "d": {}}
-    assert list(dict.fromkeys(hostile.fields_of(content))) == ["{}", ".a[]{}", ".a[].b"]
-    text = hostile.Text(random.Random(0), extends=True)
-    found = hostile.filled(content, {".a[].b": text, ".a[]{}": text})
+    assert list(dict.fromkeys(hostile_fields.fields_of(content))) == ["{}", ".a[]{}", ".a[].b"]
+    text = hostile_fields.Text(random.Random(0), "extended")
+    found = hostile_fields.filled(content, {".a[].b": text, ".a[]{}": text})
     assert next(value for row in found["a"] for value in row.values() if isinstance(value, str)).startswith("x")
     assert not {"b", "c"} & {key for row in found["a"] for key in row}
+    more = hostile_fields.filled(content, {"{}": hostile_fields.Text(random.Random(0), "added")})
+    assert len(more) == 3
+    assert {"a", "d"} < set(more)
+
+
+def test_no_string_of_a_recorded_run_is_left_out():
+    """All strings of all JSON files, found in their text and not by walking, are fields that can be filled."""
+    for path in (RESULTS / name for names in hostile_fields.recorded_runs().values() for name in names):
+        for file in (found for found in path.rglob("*.json") if found.stat().st_size < 300_000):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            chosen = dict.fromkeys(hostile_fields.fields_of(content), Mark())
+            text = json.dumps(hostile_fields.filled(content, chosen))
+            assert {found.rstrip("0123456789") for found in re.findall(r'"((?:[^"\\]|\\.)*)"', text)} <= {"~"}, file
+
+
+@pytest.mark.slow
+def test_the_plan_of_the_fuzzer_has_every_field_of_every_run_type(all_kinds):
+    planned = {}
+    for kind in all_kinds:
+        planned.setdefault(kind.command, []).extend(kind.fields)
+    assert set(planned) >= set(studies())
+    for command, names in planned.items():
+        assert len(names) == len(set(names)), command
+    for command, folders in hostile_fields.recorded_runs().items():
+        for folder in folders:
+            assert set(hostile_fields.fields_in(folder)) <= set(planned[command]), folder
+    session = hostile.Session()
+    for kind in all_kinds:
+        session.meet(kind)
+    queued = {(kind.command, name) for kind in all_kinds for batch in session.queues[kind.name] for name, _ in batch}
+    assert queued == {(command, name) for command, names in planned.items() for name in names}
 
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_hostile_runs_of_every_type_run_nothing(tmp_path):
-    """One page for every type with hostile text in all fields that the recorded session could show, and some more."""
+def test_hostile_runs_of_every_type_run_nothing(tmp_path, all_kinds):
+    """A page of every type with hostile text in all fields that the recorded session showed, and in all that it did not try."""
     recorded = json.loads((RESULTS / "hostile" / "fields.json").read_text())
+    first = {kind.command: kind for kind in reversed(all_kinds)}.values()
+    fresh = [kind for kind in all_kinds if not set(kind.fields) <= set(recorded.get(kind.command, {}))]
+    chosen = list({kind.name: kind for kind in (*first, *fresh)}.values())
     with running() as browser:
-        found = []
-        for number, kind in enumerate(hostile.kinds(tmp_path)):
-            fields = {key: how for key, how in recorded[kind.name].items() if how in ("replaced", "extended")}
-            draw = random.Random(number)
-            found.append(hostile.attempt(kind, chosen(fields, number), draw, number, browser))
-    assert [one.ran for one in found] == [[]] * len(found)
-    assert sum(one.opened for one in found) >= len(found)
-    assert set(recorded) == {kind.name for kind in hostile.kinds(tmp_path)}, "a type of run is new: run the session again"
+        *_, session = hostile.play(len(chosen), tmp_path, 0, browser, chosen, recorded)
+    assert [one.ran for one in session.shown] == [[]] * len(session.shown)
+    assert sum(one.opened for one in session.shown) >= len(chosen)
+    assert all(set(kind.fields) <= set(session.tried[kind.command]) for kind in chosen)

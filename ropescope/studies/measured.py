@@ -1,13 +1,16 @@
-"""Runs as rules of claims read them: what was not measured cannot be taken for a number.
+"""Runs as rules of claims, figures and tables read them: what was not measured cannot be taken for a number.
 
 A rule reads `run.results["a"]["b"]`. If that is missing, None or NaN, or a list with such an entry, NotRunError is raised, and
 the claim is "not run". Where None has a meaning (an accuracy that never falls below a level), the rule asks for it by `get`.
+Figures, tables and headlines read runs in the same way: they leave out what they ask for by `get` and do not find, and of a
+run that lacks anything else a ValueError in one sentence says that it is incomplete.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
 from ..runs import Run
@@ -79,3 +82,32 @@ class MeasuredRun(Run):
         """The content of a JSON file beside the summary; None if there is no such file."""
         found = super().read(name)
         return None if found is None else Measured({name: found}, self.name).get(name)
+
+
+class ShownRun(MeasuredRun):
+    """A run folder whose results and files are `Measured`; a setting may be None."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings."""
+        found: Mapping[str, Any] = self.summary["config"]
+        return found
+
+
+def shown(describe: Callable[[Run], Any]) -> Callable[[Run], Any]:
+    """The function of a run, which then reads it as a `ShownRun`; a ValueError in one sentence if the run is incomplete."""
+
+    @wraps(describe)
+    def call(run: Run) -> Any:
+        try:
+            return describe(ShownRun(run.folder, run.summary))
+        except NotRunError as missing:
+            raise ValueError(f"{run.folder} is incomplete ({missing}): run it again") from missing
+        except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+            if str(run.folder) in str(error):  # says itself what is wrong with the folder
+                raise
+            raise ValueError(
+                f"{run.folder} cannot be shown, as it lacks what a run of {run.command} holds ({error!r}): run it again"
+            ) from error
+
+    return call

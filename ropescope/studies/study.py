@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -159,6 +160,19 @@ class Declined(ValueError):  # noqa: N818
     """A study did nothing, as its settings did not allow it to: the command ends with code 1."""
 
 
+def _measured(describe: Callable[[Run], T]) -> Callable[[Run], T]:
+    """The function, which reads a run by `measured.shown`; imported at the first call."""
+
+    @wraps(describe)
+    def call(run: Run) -> T:
+        from .measured import shown  # noqa: PLC0415
+
+        found: T = shown(describe)(run)
+        return found
+
+    return call
+
+
 def _no_figures(_: Run) -> dict[str, Figure]:
     return {}
 
@@ -217,3 +231,8 @@ class Study:
     page: Callable[[Run], list[Path]] | None = None
     own: bool = False
     preview: tuple[str, str, Callable[[Settings, Path], list[Table | str]]] | None = None
+
+    def __post_init__(self) -> None:
+        """Let all that describes a run read it so that nothing unmeasured is shown."""
+        for name in ("headline", "figures", "tables", "heads"):
+            object.__setattr__(self, name, _measured(getattr(self, name)))

@@ -1,4 +1,4 @@
-"""The adapter to any rotary model of `transformers`: content queries and keys of every layer, or the reason why not.
+"""The adapter to any rotary or ALiBi model of `transformers`: content queries and keys of every layer, or the reason why not.
 
 Queries and keys are read where the model passes them to attention, already rotated. To un-rotate them, each layer is first
 checked on a few tokens, with its own weights and code:
@@ -264,6 +264,11 @@ def _check_type(model: nn.Module, family: str) -> None:
         raise RefusedError(f"{type(model).__name__} is neither a model of transformers nor one of ours")
     if getattr(config, "is_encoder_decoder", False):
         raise RefusedError(f"{family} is an encoder-decoder model: only causal (decoder-only) models can be read")
+    if family == "falcon" and getattr(config, "alibi", False):
+        raise RefusedError(
+            "falcon with alibi rounds its bias by distance to bfloat16, whatever the model's precision: it is no multiple of "
+            "the distance, so that no slope gives the model's own logits"
+        )
     if not model.can_generate():  # type: ignore[operator]
         name = type(model).__name__
         raise RefusedError(f"{family}, as {name}, does not predict next tokens: load it for causal language modelling")

@@ -19,6 +19,9 @@ ROUNDED = 1e-5
 ROUNDINGS = 4
 """Roundings of a logit in half-precision attention: of queries by their scale, of the product, of its scale, of the mask."""
 
+LINEAR = 1e-6
+"""Largest deviation of a bias from a multiple of the distance, relative to the largest bias: slopes are in single precision."""
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""
 
@@ -56,6 +59,8 @@ class AttentionCall:
     tables: dict[str, Tensor] = field(default_factory=dict)
     stopped: tuple[int, ...] = ()
     """Planes whose rotation an intervention has stopped: their vectors are as at position 0."""
+    bias: Tensor | None = None
+    """What is added to the logits of each key (B, H, T), beside the mask."""
     single: bool = False
     """Whether a half-precision layer made this call in single precision."""
     find_tables: Callable[[Arguments], dict[str, Tensor]] | None = None
@@ -79,6 +84,18 @@ class AttentionCall:
         """The logit of each head's attention sink, if it has one."""
         sinks = self.options.get("s_aux")
         return None if sinks is None else sinks.flatten()
+
+    @property
+    def alibi(self) -> Tensor | None:
+        """The slope of each head's bias by distance (H), if it has one; refuses a bias that is no multiple of the distance."""
+        if self.bias is None:
+            return None
+        bias, steps = self.bias.double(), self.bias.shape[-1] - 1
+        slopes = (bias[0, :, -1] - bias[0, :, 0]) / max(1, steps)
+        line = bias[0, :, :1] + slopes[:, None] * torch.arange(steps + 1, device=bias.device)
+        if not (bias - line).abs().max() <= LINEAR * bias.abs().max().clamp(min=1e-30):
+            raise RefusedError("the bias that it adds to its logits is no multiple of the distance between tokens")
+        return slopes
 
     @property
     def half(self) -> bool:
@@ -110,6 +127,7 @@ class AttentionCall:
             key=self.key[rows, :, :tokens],
             value=self.value[rows, :, :tokens],
             mask=mask,
+            bias=None if self.bias is None else self.bias[rows, :, :tokens],
             tables={name: table[:tokens] for name, table in self.tables.items()},
             own=lambda at, _, dtype: self.own(at, rows, dtype),
         )

@@ -128,7 +128,7 @@ def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> R
     queries, keys, rope, turns = layout.contents(call, first)
     window, chunk = call.extent(first)
     sinks = None if call.sinks is None else call.sinks.to(queries.dtype)
-    heads = Heads(queries, keys, rope, call.scale, call.soft_cap, window, turns=turns, sinks=sinks, chunk=chunk)
+    heads = Heads(queries, keys, rope, call.scale, call.soft_cap, window, call.alibi, turns, sinks, chunk)
     factors = layer_factors(heads, at)
     ours = with_sinks(factors.diagonal(), sinks)
     by_weights, error = _difference(ours, call, at, None)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .biased import Attended, biased
 from .calls import Arguments, AttentionCall, Own, RefusedError
 from .rotation import TableCache, rotation_tables
 
@@ -228,16 +229,19 @@ def _notify(
     mask: Tensor | None,
     options: dict[str, Any],
     own: Own,
+    bias: Tensor | None = None,
 ) -> None:
     """Call the observer, if there is one."""
     if _observers:
         stopped = () if edit is None else edit.stopped
-        _observers[-1](AttentionCall(module, query, key, value, mask, options, stopped=stopped, own=own))
+        _observers[-1](AttentionCall(module, query, key, value, mask, options, stopped=stopped, bias=bias, own=own))
 
 
 @contextlib.contextmanager
 def _by_method(model: nn.Module) -> Iterator[None]:
-    """Older families have a method for attention (GPT-J, CodeGen), or call PyTorch's own function (Falcon)."""
+    """Older families have a method for attention (GPT-J, CodeGen), call PyTorch's own function (Falcon), or attend inside
+    their layers (BLOOM, MPT).
+    """
     running: list[nn.Module] = []
     fused = F.scaled_dot_product_attention
 
@@ -257,6 +261,9 @@ def _by_method(model: nn.Module) -> Iterator[None]:
             if hasattr(module, "_attn") and (hasattr(module, "scale_attn") or hasattr(module, "norm_factor")):
                 vars(module)["_attn"] = _hooked_method(module._attn, module)  # type: ignore[arg-type]
                 stack.callback(vars(module).pop, "_attn")
+            elif (run := biased(module)) is not None:
+                vars(module)["forward"] = _hooked_forward(run, module)
+                stack.callback(vars(module).pop, "forward")
             elif "Attention" in type(module).__name__:
                 stack.callback(module.register_forward_pre_hook(lambda module, _: running.append(module)).remove)
                 stack.callback(module.register_forward_hook(lambda *_: running.__delitem__(-1), always_call=True).remove)
@@ -280,3 +287,20 @@ def _hooked_method(method: Callable[..., Any], module: Any) -> Callable[..., Any
         return result if edit is None else (edit.edit_output(result[0]), *result[1:])
 
     return attend
+
+
+def _hooked_forward(run: Callable[..., tuple[Any, Attended]], module: nn.Module) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if module in _edits:
+            raise RefusedError(f"{type(module).__name__} attends inside its layer, where nothing can be changed")
+        result, found = run(*args, **kwargs)
+
+        def own(at: int, rows: slice, _: torch.dtype | None) -> tuple[Tensor, Tensor]:
+            weights = found.weights[rows, :, at]
+            return (weights[:, :, None] @ found.value[rows])[:, :, 0], weights
+
+        options = {"scaling": found.scale}
+        _notify(None, module, found.query, found.key, found.value, found.mask, options, own, found.bias)
+        return result
+
+    return forward

@@ -234,7 +234,7 @@ def _weights(head: str, rows: list[tuple[str, Mapping[str, Any]]]) -> Chart:
         {"place": place, "measured": seen / max(row["measured"]), "line": line / max(row["measured"])}
         | {"of": f"{name}, β = {row['beta']:g}, largest {max(row['measured']):.2f}"}
         for name, row in rows
-        for place, (seen, line) in enumerate(zip(row["measured"], row["exact"] or row["measured"], strict=True))
+        for place, (seen, line) in enumerate(zip(row["measured"], row.get("exact") or row["measured"], strict=True))
     ]
     colours = [COLOURS["positional"]] if head == "H_POS" else [COLOURS["symbolic"], COLOURS["binding"]]
     base = alt.Chart(Inline(values=values)).encode(

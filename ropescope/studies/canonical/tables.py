@@ -16,12 +16,12 @@ def headline(run: Run) -> str:
     """One line on what came out."""
     trained = run.results["trained"]
     solved = "; ".join(f"{sweep.capitalize()} is solved {_range(trained['sweeps'][sweep])}" for sweep in ("index", "retrieval"))
-    at = trained["crossing"]["of_means"]
+    at = trained["crossing"].get("of_means")
     return f"{solved}; {'they do not cross once' if at is None else f'both do equally well at {at:.3g}'}"
 
 
 def _range(sweep: Mapping[str, Any]) -> str:
-    if sweep["solved_from"] is None:
+    if sweep.get("solved_from") is None:
         return "at no angle"
     return f"at angles from {sweep['solved_from']:.3g} to {sweep['solved_to']:.3g}"
 
@@ -62,7 +62,7 @@ def tables(run: Run) -> list[Table | str]:
         [
             name,
             f"{row['beta']:.1f}",
-            "" if row["accuracy"] is None else f"{row['accuracy']:.3f}",
+            "" if row.get("accuracy") is None else f"{row['accuracy']:.3f}",
             *(f"{row[key]:.3f}" for key in ("positional", "symbolic")),
         ]
         for name, row in built["scores"].items()

@@ -53,7 +53,7 @@ def tables(run: Run) -> list[Table | str]:
     for task, left_out in run.results["too_long"].items():
         windows = ", ".join(map(str, left_out))
         shown.append(f"{task}: windows of {windows} do not fit into the model's context and were left out")
-    if reasoning := run.results["usage"]["reasoning"]:
+    if reasoning := run.results["usage"].get("reasoning"):
         shown.append(f"the model reasoned ({reasoning:,} tokens), which paper B turned off: try reasoning none")
     return shown
 
@@ -61,7 +61,7 @@ def tables(run: Run) -> list[Table | str]:
 def _ours(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return "-"
-    return f"{cell['mean']:.2f}" if cell["std"] is None else f"{cell['mean']:.2f} ± {cell['std']:.2f}"
+    return f"{cell['mean']:.2f}" if cell.get("std") is None else f"{cell['mean']:.2f} ± {cell['std']:.2f}"
 
 
 def _theirs(tasks: Mapping[str, Sequence[float]], n: int) -> str:

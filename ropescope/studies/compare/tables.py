@@ -25,7 +25,7 @@ def headline(run: Run) -> str:
     if not found["same_heads"]:
         return start + "different heads, compared by depth"
     kept = f"{found['kept']} of {found['heads']} heads keep their kind"
-    if found["changed"] is None:
+    if found.get("changed") is None:
         return f"{start}{kept}; too few prompts to test changes"
     changed = f"{found['changed']} changed beyond chance (p < 0.05 among all heads)"
     return f"{start}{kept}; {changed}, the largest by {found['largest_change']:.2g}"

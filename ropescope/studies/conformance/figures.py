@@ -15,7 +15,7 @@ VERDICTS = {"verified": COLOURS["binding"], "refused": COLOURS["symbolic"], "not
 def figures(run: Run) -> dict[str, Figure]:
     """The figure of a run."""
     rows = run.read("families.json")
-    if not rows:
+    if not rows or all(row.get("logit_error") is None for row in rows):
         return {}
     reading = "A mark for each family: the error of logits computed from `M`, against the model's own; left is better."
     return {"families": Figure(families_chart(rows, run.results), reading)}
@@ -23,8 +23,9 @@ def figures(run: Run) -> dict[str, Figure]:
 
 def families_chart(rows: Rows, counted: Any) -> Chart:
     """Errors of families that were opened, as marks on a line for each way of rotation, and how many were refused."""
-    values = [{key: row[key] for key in ("family", "verdict", "rotation", "logit_error")} for row in rows]
-    known = [row | {"error": max(float(row["logit_error"]), 1e-17)} for row in values if row["logit_error"] is not None]
+    names = ("family", "verdict", "rotation", "logit_error")
+    read = [{key: row[key] for key in names} for row in rows if row.get("logit_error") is not None]
+    known = [row | {"error": max(float(row["logit_error"]), 1e-17)} for row in read]
     said = ", ".join(f"{number} {verdict}" for verdict, number in counted["verdicts"].items())
     return (
         alt.Chart(Inline(values=known))

@@ -21,7 +21,7 @@ def headline(run: Run) -> str:
 def tables(run: Run) -> list[Table | str]:
     """A row for each family."""
     rows = run.read("families.json") or []
-    lines = [[str(row[key] if row[key] is not None else "") for key in SHOWN] for row in rows]
+    lines = [[str(row.get(key, "")) for key in SHOWN] for row in rows]
     return [Table([key.replace("_", " ") for key in SHOWN], lines), headline(run)]
 
 

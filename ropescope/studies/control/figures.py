@@ -58,9 +58,11 @@ def effects_figure(changes: Mapping[str, Any], about: str) -> Chart:
 def _panel(changes: Mapping[str, Any], measure: str, first: bool) -> Chart:
     names = [name for name in changes if name != "nothing"]
     share = measure != "perplexity" and not measure.endswith("log probability")
+    ends = ("least", "mean", "most")
+    controls = {name: changes[name].get("random", {}).get(measure) for name in names}
     values = [
         {"change": name, "group": _group(name), "value": changes[name]["measures"][measure]}
-        | {key: changes[name].get("random", {}).get(measure, {}).get(key) for key in ("least", "mean", "most")}
+        | {key: None if controls[name] is None else controls[name][key] for key in ends}
         for name in names
     ]
     scale = alt.Scale(type="log", padding=8) if measure == "perplexity" else alt.Scale(zero=False, padding=8)

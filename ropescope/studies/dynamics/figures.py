@@ -33,11 +33,11 @@ def milestones_chart(results: Mapping[str, Any]) -> Chart:
     for name, found in results.items():
         marks += [
             {"run": name, "what": "hops learned", "of": f"{hops}-hop", "step": step}
-            for hops, step in enumerate(found["learned_at"], start=1)
+            for hops, step in enumerate(found.get("learned_at", ()), start=1)
             if step is not None
         ]
         for kind in ("positional", "symbolic"):
-            since = found["purity"]["0.1"][f"since_{kind}"]
+            since = found["purity"]["0.1"].get(f"since_{kind}", ())
             marks += [
                 {"run": name, "what": f"pure {kind} heads", "of": head, "step": step}
                 for head, step in zip(heads_of(found), since, strict=True)

@@ -55,7 +55,9 @@ def _charts_of_many(run: Trajectory, result: Mapping[str, Any], layers: Sequence
 
 
 def _learned(result: Mapping[str, Any]) -> str:
-    learned = ", ".join(f"{hops}-hop at {step}" for hops, step in enumerate(result["learned_at"], start=1) if step is not None)
+    learned = ", ".join(
+        f"{hops}-hop at {step}" for hops, step in enumerate(result.get("learned_at", ()), start=1) if step is not None
+    )
     return f"accuracy of 0.99 on the watched inputs first reached: {learned or 'not yet'}"
 
 

@@ -21,9 +21,9 @@ def telling_layers(result: Mapping[str, Any]) -> list[int]:
     """Layer 0 and, of each kind, the first and the last that became pure for good; then others up to four."""
     last, chosen = result["purity"]["0.1"], {0}
     for kind in ("positional", "symbolic"):
-        since = sorted((step, layer) for layer, step in enumerate(last[f"since_{kind}"]) if step is not None)
+        since = sorted((step, layer) for layer, step in enumerate(last.get(f"since_{kind}", ())) if step is not None)
         chosen |= {layer for _, layer in since[:1] + since[-1:]}
-    total = len(last["since_positional"])
+    total = len(last.get("since_positional", ()))
     return sorted([*sorted(chosen), *sorted(set(range(total)) - chosen)][: min(total, max(4, len(chosen)))])
 
 
@@ -67,7 +67,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         {"step": step, "kind": name, "gamma": gamma, "head": heads_of(result)[n]}
         for name in kinds
         for gamma in gammas
-        for n, step in enumerate(result["purity"][gamma][f"since_{name}"])
+        for n, step in enumerate(result["purity"][gamma].get(f"since_{name}", ()))
         if step is not None
     ]
     total = p.shape[1] * p.shape[2]

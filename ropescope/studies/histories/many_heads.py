@@ -36,7 +36,7 @@ def telling_heads(run: Trajectory, result: Mapping[str, Any], layers: Sequence[i
         return [n for layer in layers for n in range(known.index(layer) * count, (known.index(layer) + 1) * count) if scored[n]]
     chosen: list[int] = []
     for kind in KINDS:
-        since = result["purity"]["0.1"][f"since_{kind}"]
+        since = result["purity"]["0.1"].get(f"since_{kind}", ())
         pure = sorted((step, head) for head, step in enumerate(since) if step is not None)
         chosen += [head for _, head in pure[:2] + pure[-2:]]
     lean = (run.measures["symbolic"] - run.measures["positional"]).reshape(len(run.steps), -1)[:, scored]
@@ -152,7 +152,7 @@ def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart | None:
     rows = [
         {"head": names[n], "kind": kind, "step": step}
         for kind in KINDS
-        for n, step in enumerate(pure[f"since_{kind}"])
+        for n, step in enumerate(pure.get(f"since_{kind}", ()))
         if step is not None
     ]
     always = sum(row["step"] == start for row in rows)

@@ -81,7 +81,7 @@ def mean_purity(run: Trajectory) -> NDArray[np.float32]:
 def heads_of(result: Mapping[str, Any]) -> list[str]:
     """The names of the heads that `milestones` counts: where layers have one head each, those of the layers."""
     named: list[str] | None = result.get("heads")
-    return named or [f"L{n}" for n in range(len(result["purity"]["0.1"]["since_positional"]))]
+    return named or [f"L{n}" for n in range(len(result["purity"]["0.1"].get("since_positional", ())))]
 
 
 def _together(degree: NDArray[np.float32], accuracy: NDArray[np.float32]) -> dict[str, float] | None:

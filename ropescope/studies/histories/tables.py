@@ -41,10 +41,10 @@ def milestones_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = [
         [
             name,
-            ", ".join("-" if step is None else str(step) for step in result["learned_at"]),
-            "-" if (best := result["best_accuracy"]) is None else f"{result['step_of_best_accuracy']} ({best:.3f})",
+            ", ".join("-" if step is None else str(step) for step in result.get("learned_at", ())),
+            "-" if (best := result.get("best_accuracy")) is None else f"{result['step_of_best_accuracy']} ({best:.3f})",
             *(_heads(result, result["purity"]["0.1"][f"final_{kind}"]) for kind in ("positional", "symbolic")),
-            "-" if (go := result["purity_and_accuracy"]) is None else f"rho {go['spearman']:.2f}",
+            "-" if (go := result.get("purity_and_accuracy")) is None else f"rho {go['spearman']:.2f}",
         ]
         for name, result in results.items()
     ]

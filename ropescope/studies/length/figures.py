@@ -44,7 +44,7 @@ def length_figure(task: str, results: Mapping[str, Any], about: str) -> Chart:
     heads = [_heads(results, key).properties(width=half, height=200, title=title) for key, title in shown.items()]
     # One legend of heads for both panels: the same scale.
     below = alt.hconcat(*heads, spacing=gap // 3).resolve_scale(color="shared")
-    several = results["curves"]["measured"]["overall"]["sd"][0] is not None
+    several = results["curves"]["measured"]["overall"].get("sd", (None,))[0] is not None
     lines = "lines: means over seeds, bands: one standard deviation; " if several else ""
     heading = alt.TitleParams(
         "Accuracy beyond the length of training",
@@ -74,7 +74,8 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
     values = [
         {"length": n, "line": line, "mean": mean, "sd": sd, "low": mean - (sd or 0), "high": mean + (sd or 0)}
         for kind, (line, _, _) in LINES.items()
-        for n, mean, sd in zip(lengths, *(results["curves"][kind][name][key] for key in ("mean", "sd")), strict=True)
+        for curve in (results["curves"][kind][name],)
+        for n, mean, sd in zip(lengths, curve["mean"], curve.get("sd") or [None] * len(lengths), strict=True)
     ][::-1]  # the measured line comes last, so it lies on top
     x = _length(lengths, TICKS if overall else FEW_TICKS)
 

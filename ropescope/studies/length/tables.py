@@ -30,7 +30,7 @@ def headline(run: Run) -> str:
     """One line on what came out."""
     parts = []
     for task, found in run.results.items():
-        half = found["crossings"]["0.5"]["overall"]["measured"]
+        half = found["crossings"]["0.5"]["overall"].get("measured")
         where = f"beyond {found['lengths'][-1]:,}" if half is None else f"at {half:,.0f}"
         parts.append(f"{task} task, {run.config['models'][task]}: half of the answers are right {where} tokens")
     return "; ".join(parts)
@@ -50,7 +50,8 @@ def _accuracy(found: Mapping[str, Any]) -> Table:
     hops = [name for name in curves[measured] if name != "overall"]
 
     def cell(curve: str, at: int) -> str:
-        mean, spread = (curves[curve]["overall"][key][at] for key in ("mean", "sd"))
+        overall = curves[curve]["overall"]
+        mean, spread = overall["mean"][at], overall.get("sd", [None] * (at + 1))[at]
         return f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
 
     rows = [
@@ -71,12 +72,12 @@ def _crossings(found: Mapping[str, Any]) -> Table:
         return "-" if value is None else f"{value:.2f}x"
 
     rows = [
-        [f"{level}, {name}", _tokens(at[measured])]
-        + [text for curve in predicted for text in (_tokens(at[curve]), times(at[f"{curve} / {measured}"]))]
-        + [_tokens(at[curve]) for curve in others]
+        [f"{level}, {name}", _tokens(at.get(measured))]
+        + [text for curve in predicted for text in (_tokens(at.get(curve)), times(at.get(f"{curve} / {measured}")))]
+        + [_tokens(at.get(curve)) for curve in others]
         for level, classes in found["crossings"].items()
         for name, at in classes.items()
-        if any(value is not None for value in at.values())
+        if any(at.get(curve) is not None for curve in at)
     ]
     titles = [text for curve in predicted for text in (f"by {curve}", "over measured")]
     return Table(["accuracy falls to", "at tokens", *titles, *others], rows)
@@ -84,13 +85,13 @@ def _crossings(found: Mapping[str, Any]) -> Table:
 
 def _half(found: Mapping[str, Any]) -> list[str]:
     simple = found["closed_form"]
-    halves = zip(found["heads_are"], *(simple[f"half_{which}"] for which in ("predicted", "measured")), strict=True)
+    halves = zip(found["heads_are"], *(simple.get(f"half_{which}", ()) for which in ("predicted", "measured")), strict=True)
     shown = [
         "tokens at which the front has half of a head's attention, by its weight on wrong targets in short inputs alone / "
         "measured:",
         ", ".join(f"{head} {_tokens(predicted)}/{_tokens(measured)}" for head, predicted, measured in halves),
     ]
-    if simple["off"] is not None:
+    if simple.get("off") is not None:
         shown.append(f"over heads: {simple['off']:.2f}x the measured length, give or take a factor {simple['spread']:.2f}")
     return shown
 

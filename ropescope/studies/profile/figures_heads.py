@@ -42,7 +42,7 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, opacity=1, color="black")
     chosen = ring.encode(across("positional"), up("symbolic")).add_params(picked())
     by_lead = sorted(rows, key=lambda row: float(row["difference"]))
-    counted, found = stats["kinds"], stats["correlation"]
+    counted, found = stats["kinds"], stats.get("correlation")
     title = f"{len(rows)} heads between places and things"
     reading = (
         f"{counted['positional']} heads are mainly positional (by {MARGIN} or more), {counted['symbolic']} mainly "
@@ -102,7 +102,7 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
 
 
 def _halves_text(depth: Stats) -> str:
-    if depth["positional"] is None or depth["symbolic"] is None:
+    if depth.get("positional") is None or depth.get("symbolic") is None:
         return "layer by layer"
     halves = {score: f"{depth[score]['first']:.2f} \N{RIGHTWARDS ARROW} {depth[score]['second']:.2f}" for score in depth}
     return f"medians from first to second half, positional {halves['positional']}, symbolic {halves['symbolic']}"
@@ -128,8 +128,8 @@ def depth_chart(stats: Stats, about: str) -> Chart:
     medians = base.mark_line(point=alt.OverlayMarkDef(size=28)).encode(y=alt.Y("median(value):Q", title="score"))
     halves = [
         {"layer": first, "until": last, "score": score, "value": depth[part]}
-        for score, depth in stats["depth"].items()
-        if depth is not None
+        for score in stats["depth"]
+        if (depth := stats["depth"].get(score)) is not None
         for part, first, last in (("first", ends[0], layers[half - 1] + 0.5), ("second", layers[-half] - 0.5, ends[1]))
     ]
     rules = (
@@ -164,16 +164,16 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | 
     panels = [
         (title, {score: paired_means(usual[score], by_input(part, f"{score}_{suffix}")) for score in SCORES}, row)
         for title, part, suffix, row in ways
-        if any(row[score] is not None for score in SCORES)
+        if any(row.get(score) is not None for score in SCORES)
     ]
-    row = stats["right_only"]["all_and_right"]
-    if row is not None and any(row[score] is not None for score in SCORES):
+    row = stats["right_only"].get("all_and_right")
+    if row is not None and any(row.get(score) is not None for score in SCORES):
         right = np.asarray(dataset["right"].values, dtype=bool)
         tables = {score: (mean_of_known(usual[score]), mean_of_known(usual[score][right])) for score in SCORES}
         panels.append((f"the {stats['right']} prompts answered right", tables, row))
     if not panels:
         return None
-    ranks = [row[score]["spearman"] for _, _, row in panels for score in SCORES if row[score] is not None]
+    ranks = [row[score].get("spearman") for _, _, row in panels for score in SCORES if row.get(score) is not None]
     known = [rank for rank in ranks if rank is not None]
     title = "Scores taken in other ways"
     if known:
@@ -196,7 +196,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
             for n, layer in enumerate(stats["layer"])
             for m, head in enumerate(stats["head"])
         ]
-        if agreed[score] is not None and agreed[score]["spearman"] is not None:
+        if agreed.get(score) is not None and agreed[score].get("spearman") is not None:
             rank, moved = agreed[score]["spearman"], agreed[score]["mean_absolute_difference"]
             lines.append(f"{score}: rank correlation {signed(rank, 3)}, moved {moved:.3f}")
     x = alt.X("usual:Q", title="by default", scale=INSIDE, axis=TICKS)
@@ -224,8 +224,8 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | No
     charts, links = [], []
     for name, title in CLASSICAL.items():
         lines = []
-        for score, found in stats["classical"][name].items():
-            if found is not None:
+        for score in stats["classical"][name]:
+            if (found := stats["classical"][name].get(score)) is not None:
                 r, p_value = found["spearman"]["r"], found.get("within_layers", {}).get("p_value")
                 of_chance = "" if p_value is None else f", {small_p(p_value)}"
                 lines.append(f"with {score}: rank correlation {signed(r)}{of_chance}")

@@ -23,11 +23,11 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     found = stats["frequency"]
     ends = [end for end in ("mean", "lower", "upper") if end in found["positional"]]  # before version 0.3 without quartiles
     rows = [
-        {"plane": plane, "score": score, **{end: short(found[score][end][n]) for end in ends}}
+        {"plane": plane, "score": score, **{end: short(found[score].get(end, ())[n]) for end in ends}}
         for score in SCORES
         for n, plane in enumerate(found["plane"])
     ]
-    planes = len(found["plane"])
+    planes, turning = len(found["plane"]), found.get("frequency", ())
     ticks = sorted({1, *range(max(1, planes // 8), planes + 1, max(1, planes // 8))})
     scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
     x = alt.X("plane:Q", title="RoPE plane, fastest first", scale=scale, axis=alt.Axis(grid=False, values=ticks))
@@ -48,7 +48,7 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     top = alt.Axis(
         orient="top",
         values=ticks,
-        labelExpr=f"{literal({n: frequency_text(found['frequency'][n - 1]) for n in ticks})}[datum.value]",
+        labelExpr=f"{literal({n: frequency_text(turning[n - 1]) for n in ticks})}[datum.value]",
         labelOverlap=False,
         title="frequency, rad per token",
         grid=False,
@@ -57,7 +57,7 @@ def planes_chart(stats: Stats, about: str) -> Chart:
     frequencies = invisible.encode(x=alt.X("plane:Q", scale=scale, axis=top))
     trend = found["trend_of_heads"]
     title = "Scores of single planes"
-    if trend["share_rising"] is not None:
+    if trend.get("share_rising") is not None:
         share = f"{trend['share_rising']:.0%} of {trend['heads']} heads"
         title = f"Symbolic minus positional rises from fast to slow planes in {share}"
     parts = [rules, band, lines] if len(ends) == 3 else [rules, lines]
@@ -131,7 +131,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     lines = _panel_lines(base, planes, 1.3 if wide > 50 else 0.9).encode(x("across"), y("up"))
     chart = alt.layer(panels.encode(**place, fill=shade, tooltip=tooltip), lines, words, frame).add_params(picked())
     chart = chart.properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
-    share = stats["frequency"]["trend_of_heads"]["share_rising"]
+    share = stats["frequency"]["trend_of_heads"].get("share_rising")
     gains = "" if share is None else f": in {share:.0%}, symbolic gains on positional towards slow planes"
     return titled(
         chart.properties(view=alt.ViewBackground(stroke=None)),
@@ -206,7 +206,7 @@ def norms_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
 
 
 def _largest_text(median: Mapping[str, float | None]) -> str:
-    known = [f"{median[kind]:g} in {kind} heads" for kind in KINDS if median[kind] is not None]
+    known = [f"{median[kind]:g} in {kind} heads" for kind in KINDS if median.get(kind) is not None]
     return "Plane with the largest logits (median): " + ", ".join(known) if known else "Logit norms of planes"
 
 
@@ -324,7 +324,7 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
     colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score", orient="top"))
     frequency = {
         plane: frequency_text(value)
-        for plane, value in zip(found["plane"], found["frequency"], strict=True)
+        for plane, value in zip(found["plane"], found.get("frequency", ()), strict=True)
         if value is not None
     }
     mine = (
@@ -347,7 +347,7 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
     means = [
         {"plane": plane, "score": score, "value": short(value)}
         for score in SCORES
-        for plane, value in zip(found["plane"], found[score]["mean"], strict=True)
+        for plane, value in zip(found["plane"], found[score].get("mean", ()), strict=True)
     ]
     others = alt.Chart(Inline(values=means)).mark_line(strokeDash=[2, 3], opacity=0.6).encode(x=x, y=y, color=colour)
     points = mine.mark_point(filled=True, size=34, opacity=1).encode(shape=shape, tooltip=tooltip)

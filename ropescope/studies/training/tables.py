@@ -27,7 +27,8 @@ def train_headline(run: Run) -> str:
 
 def train_tables(run: Run) -> list[Table | str]:
     """Test accuracy per hop count, in one line."""
-    return [f"{run.folder}: test accuracy {run.results.get('test_accuracy', 'not known yet')}"]
+    accuracy = run.results.get("test_accuracy")
+    return [f"{run.folder}: test accuracy {dict(accuracy) if accuracy else 'not known yet'}"]
 
 
 def watched_headline(run: Run) -> str:
