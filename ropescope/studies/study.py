@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..charts import Figure
     from ..runs import Engine, Run
+    from .story import Question, View
 
 T = TypeVar("T")
 Unit = TypeVar("Unit")
@@ -195,6 +196,10 @@ class Study:
     page      folders of the runs that the run's own page shows; the page is written to `index.html` in the run folder
     own       whether `run` itself locks its folders and writes their summaries; they are the sources of its outcome
     preview   flag and help of an option that runs nothing, and the function of settings and folder that it calls
+    question  section of the page to which its runs belong
+    title     what the page calls a run, in words; the name of its folder is shown beside it
+    lead      what stands first in the section of a run: a `View`, or None
+    overview  a view of all runs of the study together, or None; it stands in the section of its question
     """
 
     name: str
@@ -217,3 +222,7 @@ class Study:
     page: Callable[[Run], list[Path]] | None = None
     own: bool = False
     preview: tuple[str, str, Callable[[Settings, Path], list[Table | str]]] | None = None
+    question: Question = "How is it checked, and what does it cost?"
+    title: Callable[[Run], str] = lambda run: run.name
+    lead: Callable[[Run], View | None] = lambda _: None
+    overview: Callable[[Sequence[Run]], View | None] = lambda _: None
