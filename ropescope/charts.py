@@ -73,8 +73,26 @@ class _Json(json.JSONEncoder):
         return str(for_script(o))
 
 
+HOUSE: dict[str, dict[str, Any]] = {
+    "title": {"anchor": "start", "fontSize": 12.5, "subtitleFontSize": 11.5, "subtitleColor": "#555555", "subtitlePadding": 4},
+    "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": 500, "labelLimit": 320},
+    "legend": {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": 500, "symbolOpacity": 1, "labelLimit": 400},
+    "header": {"labelFontSize": 12, "titleFontSize": 12},
+}
+"""How all charts look: sizes of text, and titles that start at the left. A chart's own settings come first."""
+HEADING = 15
+"""Font size of the title of a whole chart."""
+
 CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef])")
 """Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture."""
+
+
+def _dress(spec: dict[str, Any]) -> None:
+    """Make a chart look like all others, but for what it sets itself."""
+    own = spec["config"]
+    spec["config"] = {**own, **{part: {**look, **own.get(part, {})} for part, look in HOUSE.items()}}
+    if isinstance(spec.get("title"), dict):
+        spec["title"].setdefault("fontSize", HEADING)
 
 
 class _Escaped:
@@ -85,6 +103,8 @@ class _Escaped:
 
     def to_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().to_dict(*given, **named)  # type: ignore[misc]
+        if "config" in found:  # only whole charts have one
+            _dress(found)
         text = json.dumps(found)
         return json.loads(CONTROL.sub(r"\\ufffd", text)) if CONTROL.search(text) else found
 
@@ -148,15 +168,20 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
     """Shaded and named corners of the plane of scores: pure heads, and uniform attention."""
 
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
-        """A shaded square with its corner at (x, y), and its name next to it, towards the middle."""
-        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
+        """A shaded square with its corner at (x, y), and its name where few heads are: as both scores sum to 1 or more."""
+        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name, "low": gamma / 5}
         base = alt.Chart(Inline(values=[box]))
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(
             across("x"), up("y"), x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")
         )
-        look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
-        look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
-        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text=alt.Text("name:N"))] if named else [shade]
+        if not named:
+            return [shade]
+        look: dict[str, Any] = {"fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
+        look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "middle", "dx": -6}
+        # A rim, so that the name can be read over heads.
+        marks = [base.mark_text(stroke="white", strokeWidth=3, **look), base.mark_text(color=COLOURS[kind], **look)]
+        place = (across("x"), up("y2")) if y > 0.5 else (across("x2"), up("low"))
+        return [shade, *(mark.encode(*place, text=alt.Text("name:N")) for mark in marks)]
 
     return [
         *corner("pure positional", "positional", 1, 0),

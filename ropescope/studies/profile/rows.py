@@ -12,6 +12,8 @@ from .statistics import SCORES, Table
 
 Stats = Mapping[str, Any]
 """Results of a profile: what `statistics` returns."""
+LEAST_JUDGED = 0.5
+"""Share of queries at which a head must be identifiable to be named."""
 FILE = "head_details.json"
 OLD_FILE = "closer.json"
 """Name of the file in run folders of version 0.1."""
