@@ -14,6 +14,7 @@ from typing import Any, Literal
 import altair as alt
 
 from .html import ASSETS, asset, document, engine, for_script, packed_engine
+from .html.inline import InlinePage
 from .html.modules import joined
 from .runs import write_whole
 
@@ -73,13 +74,23 @@ class _Json(json.JSONEncoder):
         return str(for_script(o))
 
 
+LEGENDS = {"direction": "horizontal", "anchor": "start", "margin": 28}
+"""Several legends of a chart beside each other."""
 HOUSE: dict[str, dict[str, Any]] = {
-    "title": {"anchor": "start", "fontSize": 12.5, "subtitleFontSize": 11.5, "subtitleColor": "#555555", "subtitlePadding": 4},
+    "title": {
+        "anchor": "start",
+        "frame": "group",
+        "fontSize": 12.5,
+        "subtitleFontSize": 11.5,
+        "subtitleColor": "#555555",
+        "subtitlePadding": 4,
+    },
     "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": 500, "labelLimit": 320},
-    "legend": {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": 500, "symbolOpacity": 1, "labelLimit": 400},
+    "legend": {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": 500, "symbolOpacity": 1, "labelLimit": 400}
+    | {"orient": "top", "titleOrient": "left", "offset": 6, "columnPadding": 14, "layout": {"top": LEGENDS, "bottom": LEGENDS}},
     "header": {"labelFontSize": 12, "titleFontSize": 12},
 }
-"""How all charts look: sizes of text, and titles that start at the left. A chart's own settings come first."""
+"""How all charts look: sizes of text, titles that start at the left, legends that take no width. A chart's own settings win."""
 HEADING = 15
 """Font size of the title of a whole chart."""
 
@@ -92,7 +103,7 @@ def _dress(spec: dict[str, Any]) -> None:
     own = spec["config"]
     spec["config"] = {**own, **{part: {**look, **own.get(part, {})} for part, look in HOUSE.items()}}
     if isinstance(spec.get("title"), dict):
-        spec["title"].setdefault("fontSize", HEADING)
+        spec["title"] = {"fontSize": HEADING, "frame": "bounds", "offset": 12, **spec["title"]}
 
 
 class _Escaped:
@@ -111,16 +122,20 @@ class _Escaped:
     def to_html(self, *given: Any, **named: Any) -> str:
         return super().to_html(*given, **{**named, "json_kwds": {"cls": _Json}})  # type: ignore[misc, no-any-return]
 
-    def save(self, fp: Any, format: Any = None, *given: Any, **named: Any) -> None:
-        is_html = format == "html" or (format is None and str(fp).endswith(".html"))
-        more = {"json_kwds": {"cls": _Json}} if is_html else {}
-        super().save(fp, format, *given, **{**named, **more})  # type: ignore[misc]
-
     def _repr_mimebundle_(self, *given: Any, **named: Any) -> Any:
+        """For notebooks: the chart in an iframe that needs no network. A renderer that the user has chosen comes first."""
+        if alt.renderers.active == "default":
+            title = _plain_title(self)
+            return {"text/plain": f"<chart: {title}>", "text/html": InlinePage(chart_page(self, title), title)._repr_html_()}
         shown = super()._repr_mimebundle_(*given, **named)  # type: ignore[misc]
         if isinstance(shown, dict) and "text/html" in shown:
             return alt.renderers.get()(self.to_dict(context={"pre_transform": False}), json_kwds={"cls": _Json})  # type: ignore[misc]
         return shown
+
+    def save(self, fp: Any, format: Any = None, *given: Any, **named: Any) -> None:
+        is_html = format == "html" or (format is None and str(fp).endswith(".html"))
+        more = {"json_kwds": {"cls": _Json}} if is_html else {}
+        super().save(fp, format, *given, **{**named, **more})  # type: ignore[misc]
 
 
 @cache
@@ -142,11 +157,16 @@ def literal(value: Any) -> str:
 
 def title_of(figure: Figure) -> str:
     """The title of a figure as text."""
-    if figure.title:
-        return figure.title
-    title = figure.chart.title
-    text = title if isinstance(title, str) else title.text
-    return " ".join(map(str, text)) if isinstance(text, list) else str(text)
+    return figure.title or _plain_title(figure.chart)
+
+
+def _plain_title(chart: Chart) -> str:
+    """The title of a chart as text; a word where it has none, or one that is computed as the chart is drawn."""
+    title = getattr(chart, "title", None)
+    text = title if isinstance(title, str) else getattr(title, "text", None)
+    if isinstance(text, list):
+        return " ".join(map(str, text))
+    return text if isinstance(text, str) else "chart"
 
 
 def picked(name: str = "") -> alt.Parameter:
@@ -169,7 +189,7 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
 
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
         """A shaded square with its corner at (x, y), and its name where few heads are: as both scores sum to 1 or more."""
-        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name, "low": gamma / 5}
+        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name, "low": 0.8 * gamma}
         base = alt.Chart(Inline(values=[box]))
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(
             across("x"), up("y"), x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")

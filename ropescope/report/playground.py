@@ -32,7 +32,7 @@ def page(runs: Mapping[str, Mapping[str, Any]], title: str = "Playground") -> st
     """Return a page of playgrounds alone, for one or several runs by name: one file that needs no network."""
     return document(
         "playgrounds.html",
-        script(),
+        script() + joined(ASSETS / "page", "inframe.js"),
         title=title,
         style=asset("playgrounds.css") + style(),
         playgrounds=[(run, fragment(data, run)) for run, data in runs.items()],

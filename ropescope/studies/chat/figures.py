@@ -112,7 +112,7 @@ def _panel(task: str, cells: Mapping[str, Any], name: str, first: bool) -> Chart
         base = alt.Chart(alt.InlineData(values=needed))
         parts.append(base.mark_point(shape="triangle-up", size=70, color="#666666").encode(across, up("mean")))
         parts.append(base.mark_text(dy=14, color="#666666", fontStyle="italic").encode(across, up("mean"), text="says:N"))
-    return alt.layer(*parts).properties(width=330, height=280, title=f"{task} task")
+    return alt.layer(*parts).properties(width=420, height=280, title=f"{task} task")
 
 
 def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
@@ -141,7 +141,7 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
         )
         panels.append(
             (base.mark_line(strokeWidth=2) + base.mark_point(filled=True, size=50, opacity=1).encode(shape=shape)).properties(
-                width=250, height=220, title=f"{task} task"
+                width=420, height=220, title=f"{task} task"
             )
         )
     lost = [
@@ -158,10 +158,15 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
             alt.Y("lost:Q", title="accuracy lost, shortest to longest", axis=alt.Axis(gridOpacity=0.5), scale=LOST),
             color=colour,
             shape=shape,
-            column=alt.Column("task:N", title=None, sort=tasks, header=alt.Header(labelExpr="datum.value + ' task'")),
+            column=alt.Column(
+                "task:N",
+                title=None,
+                sort=tasks,
+                header=alt.Header(labelExpr="datum.value + ' task'", labelAnchor="start", labelFontWeight="bold"),
+            ),
             tooltip=["model:N", "task:N", "late:Q", "lost:Q", "mean:Q"],
         )
-        .properties(width=250, height=220)
+        .properties(width=420, height=220)
     )
     heading = alt.TitleParams(
         "Do models with more symbolic late heads lose less with length?",

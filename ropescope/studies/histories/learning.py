@@ -10,7 +10,7 @@ import altair as alt
 from ...charts import COLOURS, Chart, Inline
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...runs import Trajectory
-from .axes import WIDTH, number, step_axis
+from .axes import STEPS, WIDTH, number, step_axis
 from .milestones import check_layers, heads_of, mean_purity
 
 GAP = 48
@@ -41,7 +41,7 @@ def accuracy_chart(run: Trajectory) -> Chart:
         .encode(
             x=step_axis(run),
             y=alt.Y("value:Q", title="accuracy, purity", scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("hops:N", title="accuracy, hops", scale=alt.Scale(scheme="viridis")),
+            color=alt.Color("hops:N", title="hops", scale=alt.Scale(scheme="viridis")),
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("hops:N"), alt.Tooltip("value:Q")],
         )
     )
@@ -87,7 +87,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         alt.Chart(Inline(values=since))
         .mark_point(filled=True, size=60)
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, STEPS),
             y=alt.Y("head:N", title="layer", scale=alt.Scale(domain=heads_of(result))),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             shape=alt.Shape("gamma:N", title="up to gamma", sort=gammas),
@@ -109,7 +109,7 @@ def scores_chart(run: Trajectory, layers: Sequence[int]) -> Chart:
 def layers_chart(run: Trajectory) -> Chart:
     """Both scores and the entropy of every layer over steps."""
     layers = range(run.measures["positional"].shape[1])
-    parts = [_layer_lines(run, n).properties(width=200, height=120, title=f"layer {n}") for n in layers]
+    parts = [_layer_lines(run, n).properties(width=(WIDTH - 3 * GAP) // 4, height=110, title=f"layer {n}") for n in layers]
     return alt.concat(*parts, columns=4)
 
 
@@ -125,7 +125,7 @@ def _layer_lines(run: Trajectory, layer: int) -> Chart:
         alt.Chart(Inline(values=values))
         .mark_line()
         .encode(
-            x=step_axis(run).title(None).axis(tickCount=3),
+            x=step_axis(run).axis(tickCount=3),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("measure:N", title=None, scale=colours),
             strokeDash=alt.StrokeDash("measure:N", title=None).scale(domain=names, range=[[1, 0], [1, 0], [3, 3]]),

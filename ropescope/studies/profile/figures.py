@@ -10,7 +10,7 @@ from .figures_details import DETAILS, head_geometry_chart
 from .figures_heads import classical_chart, heads_chart, sensitivity_chart
 from .figures_layers import depth_chart, heat_map_chart, kinds_chart
 from .figures_planes import head_chart, norms_chart, planes_chart, planes_of_heads_chart
-from .rows import head_rows, planes_measured, read_details
+from .rows import head_rows, once, planes_measured, read_details
 
 READING = {
     "kinds": "One tile per head over its layer: blue attends mainly to places, orange to things, grey to neither.",
@@ -57,7 +57,7 @@ def figures(run: Run) -> dict[str, Figure]:
                 charts[name] = chart
         if with_planes:
             charts |= {name: draw(scores, stats, about) for name, draw in OF_PLANES.items()}
-    if details := read_details(run):
+    if details := once(read_details(run)):
         charts |= {name: draw(details[name], about) for name, draw in DETAILS.items()}
         charts["head-geometry"] = head_geometry_chart(details["geometry"], about)
     return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}

@@ -29,7 +29,9 @@ def heads_chart(stats: Stats, about: str) -> Chart:
         .encode(
             across("positional"),
             up("symbolic"),
-            color=alt.Color("layer:Q", title="layer").scale(scheme=DARK_TO_LIGHT).legend(gradientLength=200, tickCount=6),
+            color=alt.Color("layer:Q", title="layer")
+            .scale(scheme=DARK_TO_LIGHT)
+            .legend(gradientLength=200, tickCount=6, gradientThickness=10),
             tooltip=HEAD_TOOLTIP,
         )
         .add_params(pointed)
@@ -100,8 +102,8 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | 
     if known:
         title += f": rank correlation with the default from {signed(min(known))} to {signed(max(known))}"
     return titled(
-        alt.concat(*(_against_identity(stats, *panel) for panel in panels), columns=3, spacing=24),
-        900,
+        alt.concat(*(_against_identity(stats, *panel) for panel in panels), columns=4, spacing=20),
+        960,
         title,
         "Across: scores as taken by default (swaps of blocks, \N{GREEK SMALL LETTER TAU} = 1e-4, all prompts). "
         "Up: taken otherwise. On the line: no difference. Moved: mean absolute difference over heads.",
@@ -136,7 +138,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
     )
     ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
     line = alt.Chart(ends).mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
-    return alt.layer(points, line).properties(width=220, height=220, title=small_title(title, lines))
+    return alt.layer(points, line).properties(width=200, height=200, title=small_title(title, lines))
 
 
 def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | None:
@@ -169,7 +171,7 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | No
                 tooltip=[*HEAD_TOOLTIP, alt.Tooltip(f"{name}:Q", title=title)],
             )
         )
-        charts.append(points.properties(width=250, height=250, title=small_title(title, lines)))
+        charts.append(points.properties(width=280, height=250, title=small_title(title, lines)))
     if not charts:
         return None
     return titled(

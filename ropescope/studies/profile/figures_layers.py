@@ -34,7 +34,7 @@ def kinds_chart(stats: Stats, about: str) -> Chart:
     base = alt.Chart(Inline(values=rows)).transform_calculate(top="datum.rank + 0.92")
     y = alt.Y("rank:Q", title="heads of the layer", axis=alt.Axis(tickMinStep=1, grid=False, tickCount=min(heads, 5)))
     place = {"x": layer_axis(stats), "y": y.scale(domain=[0, heads], nice=False), "y2": alt.Y2("top:Q")}
-    colour = alt.Color("kind:N", scale=KIND_COLOURS, legend=legend("mainly", orient="top"))
+    colour = alt.Color("kind:N", scale=KIND_COLOURS, legend=legend("mainly"))
     tiles = base.mark_bar(strokeWidth=1.4).encode(
         **place, color=colour, fillOpacity=alt.condition("datum.sure", alt.value(1), alt.value(0.12)), tooltip=HEAD_TOOLTIP
     )
@@ -71,7 +71,7 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
             y=alt.Y("head:O", title="head", axis=axis, scale=alt.Scale(domain=stats["head"], paddingInner=0.06)),
         )
         length = max(60, min(140, high * heads))
-        shown = alt.Legend(title=None, gradientLength=length, gradientThickness=12, values=ticks, format=".1f")
+        shown = alt.Legend(title=None, orient="right", gradientLength=length, gradientThickness=12, values=ticks, format=".1f")
         tiles = base.mark_rect().encode(color=alt.Color(f"{score}:Q", scale=scale, legend=shown), tooltip=HEAD_TOOLTIP)
         # Two frames, so that the chosen tile is seen among dark and among light ones.
         chosen = base.transform_filter(f"datum.name == {PICKED}")
@@ -105,7 +105,7 @@ def depth_chart(stats: Stats, about: str) -> Chart:
     ends = [layers[0] - 0.5, layers[-1] + 0.5]
     x = alt.X("layer:Q", title="layer", scale=alt.Scale(domain=ends, nice=False), axis=alt.Axis(tickMinStep=1, grid=False))
     y = alt.Y("value:Q", title="score", scale=alt.Scale(domain=[0, 1]))
-    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("score", orient="top"))
+    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("score"))
     base = alt.Chart(Inline(values=rows)).encode(x=x, color=colour)
     heads = base.mark_circle(size=10, opacity=0.35).encode(
         y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("value:Q")]

@@ -77,7 +77,7 @@ def _lines_over_planes(
     base = alt.Chart(Inline(values=rows)).encode(x=x)
     colour: Any = alt.value("#333333")
     if len(names) > 1:
-        colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score", orient="right"))
+        colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score"))
     tooltip = [alt.Tooltip("plane:Q"), alt.Tooltip("score:N"), *(alt.Tooltip(f"{end}:Q") for end in ends)]
     line = base.mark_line(point=alt.OverlayMarkDef(size=24)).encode(
         y=alt.Y("mean:Q", title=title, scale=up), color=colour, tooltip=tooltip
@@ -128,7 +128,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     All panels are drawn into one, side by side: hundreds of real facets take minutes and gigabytes.
     """
     planes = len(dataset["plane"])
-    wide, high = max(26, min(72, 720 // len(stats["head"]))), 30
+    wide, high = max(26, min(230, 920 // len(stats["head"]))), 30
     rows = _plane_rows(dataset, stats)
     for row in rows:
         row["why"] = row["why"] if wide >= 50 else ""
@@ -155,8 +155,9 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     lines = _panel_lines(base, planes, 1.3 if wide > 50 else 0.9).encode(x("across"), y("up"))
     chart = alt.layer(panels.encode(**place, fill=shade, tooltip=tooltip), lines, words, frame).add_params(picked())
     chart = chart.properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
-    share = stats["frequency"]["trend_of_heads"]["share_rising"]
-    gains = "" if share is None else f": in {share:.0%}, symbolic gains on positional towards slow planes"
+    trend = stats["frequency"]["trend_of_heads"]
+    rising = None if trend["share_rising"] is None else round(trend["share_rising"] * trend["heads"])
+    gains = "" if rising is None else f": in {rising} of {trend['heads']}, symbolic gains on positional towards slow planes"
     return titled(
         chart.properties(view=alt.ViewBackground(stroke=None)),
         wide * len(stats["head"]) + 40,
@@ -189,7 +190,7 @@ def _panel_lines(base: Chart, planes: int, width: float) -> Chart:
         .encode(
             detail=alt.Detail("name:N"),
             order=alt.Order("plane:Q"),
-            color=alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score", orient="top", titleOrient="left")),
+            color=alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score")),
         )
     )
 
@@ -213,7 +214,7 @@ def norms_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     """Norm of the logits of each plane: mean over heads of a kind, and every head sorted by kind."""
     heads, planes = _norm_rows(dataset, stats), [int(n) for n in dataset["plane"].values]
     # Whole pixels for the rows and columns of tiles: those that end between pixels leave pale seams.
-    width = max(2, 600 // len(planes)) * len(planes)
+    width = max(2, 880 // len(planes)) * len(planes)
     x = alt.X(
         title="RoPE plane, fastest first",
         scale=alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False),
@@ -276,7 +277,7 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
             x2=alt.X2("right:Q"),
             y=y,
             y2=alt.Y2("below:Q"),
-            color=alt.Color("share:Q", title=["share of", "largest norm"], scale=alt.Scale(scheme="viridis", domain=[0, 1])),
+            color=alt.Color("share:Q", title="share of largest norm", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("name:N"),
                 alt.Tooltip("kind:N"),
@@ -307,8 +308,8 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     """Of the chosen head: scores of every plane alone, over the mean of all heads, and the norms of its planes."""
     rows, norms, planes = _plane_rows(dataset, stats), _norm_rows(dataset, stats), stats["frequency"]["plane"]
     by_lead = sorted(head_rows(stats), key=lambda row: float(row["difference"]))
-    scale = alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False)
-    x = alt.X("plane:Q", title="RoPE plane, fastest first", scale=scale, axis=alt.Axis(grid=False, tickMinStep=1))
+    scale = alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False, zero=False)
+    x = alt.X("plane:Q", title=TITLE, scale=scale, axis=alt.Axis(grid=False, tickMinStep=1))
     of_head = alt.Chart(Inline(values=norms)).transform_filter(f"datum.name == {PICKED}")
     bars = (
         of_head.transform_flatten(["plane", "share"])
@@ -325,7 +326,7 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         )
         .properties(width=460, height=130)
     )
-    chart = alt.vconcat(_scores_of_head(rows, stats, x), bars, spacing=14)
+    chart = alt.vconcat(_scores_of_head(rows, stats, x.copy().title(None)), bars, spacing=14)
     title = alt.TitleParams(
         alt.expr(f"'Head ' + {PICKED} + ', plane by plane'"),
         subtitle=[
@@ -343,9 +344,10 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
 def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
     """Scores of every plane of the chosen head, over the mean of all heads."""
     found = stats["frequency"]
-    y = alt.Y("value:Q", title="plane score", scale=alt.Scale(domain=[0, 1]))
+    # Heights from the head's lowest score on: what a single plane scores is often near 1.
+    y = alt.Y("value:Q", title="plane score", scale=alt.Scale(zero=False, domainMax=1))
     names = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
-    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score", orient="top"))
+    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score"))
     frequency = {
         plane: frequency_text(value)
         for plane, value in zip(found["plane"], found["frequency"], strict=True)
@@ -360,7 +362,7 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
         .transform_calculate(frequency=f"{literal(frequency)}[datum.plane]")
         .encode(x=x, y=y, color=colour)
     )
-    shape = alt.Shape("score:N", scale=names, legend=legend("plane score", orient="top"))
+    shape = alt.Shape("score:N", scale=names, legend=legend("plane score"))
     tooltip = [
         alt.Tooltip("name:N"),
         alt.Tooltip("plane:Q"),

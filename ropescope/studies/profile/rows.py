@@ -25,6 +25,17 @@ def read_details(run: Run) -> dict[str, Any] | None:
     return found
 
 
+def once(details: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Details with every head under one kind: in a small model one head may be the example of two kinds."""
+    if not details:
+        return None
+    found = {}
+    for name, rows in details.items():
+        kinds: dict[str, str] = {}
+        found[name] = [row for row in rows if kinds.setdefault(row["head"], row["kind"]) == row["kind"]]
+    return found
+
+
 def head_rows(stats: Stats, **more: Table) -> list[dict[str, Any]]:
     """One row per head that has scores, with its name, kind, both scores, their intervals, and `more` tables (layer, head)."""
     rows = []
