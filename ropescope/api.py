@@ -144,7 +144,7 @@ def playground(run: Result | str | Path) -> InlinePage:
 def page(
     folders: Sequence[str | Path],
     out: str | Path = "out/report.html",
-    title: str = "ropescope report",
+    title: str | None = None,
     *,
     open: bool = False,
 ) -> Path:
@@ -152,7 +152,7 @@ def page(
 
     folders  run folders, or folders that contain run folders
     out      file to write; an existing file is replaced
-    title    title of the page
+    title    title of the page; without one it is called after its run, or asks what all runs are about
     open     open it in the browser
 
     Raises ValueError if a folder does not exist, holds no run, or holds a damaged one.

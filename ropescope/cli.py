@@ -281,7 +281,7 @@ def _show(parts: Iterable[Table | str]) -> None:
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
     out: Annotated[Path, typer.Option(help="The page: one HTML file.")] = Path("out/report.html"),
-    title: Annotated[str, typer.Option(help="Its title.")] = "ropescope report",
+    title: Annotated[str | None, typer.Option(help="Its title.  [default: the model or the question]")] = None,
     open: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write one page of any runs, with linked charts, to look at and to share. It needs no network."""

@@ -41,7 +41,9 @@ class View:
     payload   data for a script, which the template places as `{{ payload }}` in `<script type="text/plain" class="payload">`
 
     The template also gets `id`, an id that no other part of the page has, and `link(run, chart="")`, which returns the id of a
-    run's section, or of one of its charts, by the names of run and chart; empty if the page does not show it.
+    run's section, or of one of its charts, by the names of run and chart; empty if the page does not show it. Templates of
+    `lead` and `tail` also get `figure(name)` and `playground()`, which place a chart of the run and its playground; what they
+    place is not shown again below.
     """
 
     template: str
@@ -73,7 +75,7 @@ class Finding:
     number  what the claim rests on, as short as "r = -0.88"
     unit    what the number is
     figure  a small chart
-    run     run that shows it
+    run     run that shows it; None if it is about all of them
     chart   name of the chart there
     """
 
@@ -81,7 +83,7 @@ class Finding:
     number: str
     unit: str
     figure: Figure
-    run: Run
+    run: Run | None = None
     chart: str = ""
 
 
@@ -115,7 +117,7 @@ def finding(place: int) -> Callable[[Callable[[Runs], Finding]], Callable[[Runs]
 def stories(runs: Sequence[Run]) -> dict[Question, list[Story]]:
     """The stories that the runs tell, by question."""
     _load()
-    told = {question: _told(STORIES.get(question, []), runs) for question in QUESTIONS}
+    told = {question: _told(sorted(STORIES.get(question, []), key=_folder), runs) for question in QUESTIONS}
     return {question: found for question, found in told.items() if found}
 
 
@@ -131,6 +133,13 @@ def _load() -> None:
     for folder in FOLDERS:
         if find_spec(f"{__package__}.{folder}.story"):
             import_module(f"{__package__}.{folder}.story")
+
+
+def _folder(tell: Callable[[Runs], Story]) -> int:
+    """Where the folder of a story stands among those of all studies."""
+    from . import FOLDERS  # noqa: PLC0415
+
+    return FOLDERS.index(tell.__module__.split(".")[-2])
 
 
 def _told(tellers: Sequence[Callable[[Runs], Told]], runs: Sequence[Run]) -> list[Told]:

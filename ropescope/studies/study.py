@@ -199,6 +199,7 @@ class Study:
     question  section of the page to which its runs belong
     title     what the page calls a run, in words; the name of its folder is shown beside it
     lead      what stands first in the section of a run: a `View`, or None
+    tail      what stands after its charts
     overview  a view of all runs of the study together, or None; it stands in the section of its question
     """
 
@@ -225,4 +226,5 @@ class Study:
     question: Question = "How is it checked, and what does it cost?"
     title: Callable[[Run], str] = lambda run: run.name
     lead: Callable[[Run], View | None] = lambda _: None
+    tail: Callable[[Run], View | None] = lambda _: None
     overview: Callable[[Sequence[Run]], View | None] = lambda _: None

@@ -1,4 +1,4 @@
-"""Run types that tests record and no command makes: kills at random moments, and damaged files."""
+"""Run types that tests record and no command makes: kills at random moments, damaged files, and hostile text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ def fuzz_headline(run: Run) -> str:
     return f"{run.results['all']['examples']:,} damaged files: {run.results['all']['refused']:,} refused in one sentence"
 
 
+def hostile_headline(run: Run) -> str:
+    """What hostile text in run folders did to pages."""
+    found = run.results["all"]
+    return f"{found['opened']} pages of hostile text opened in a browser: {found['ran'] or 'nothing'} ran"
+
+
 STUDIES = (
-    Study("soak", heading="Checks and costs", headline=soak_headline),
-    Study("fuzz", heading="Checks and costs", headline=fuzz_headline),
+    Study("soak", heading="Checks and costs", headline=soak_headline, title=lambda _: "Killed at random moments, and resumed"),
+    Study("fuzz", heading="Checks and costs", headline=fuzz_headline, title=lambda _: "Damaged files"),
+    Study("hostile", heading="Checks and costs", headline=hostile_headline, title=lambda _: "Pages of hostile text"),
 )
