@@ -47,7 +47,7 @@ def card(run: Run) -> dict[str, Any]:
         "facts": facts(run),
         "paths": {kind: _path(heads, kind) for kind in KINDS[:3]},
         "strips": _strips(stats["kind"]),
-        "points": [[row["name"], row["positional"], row["symbolic"], KINDS.index(row["kind"])] for row in heads],
+        "points": [[round(row["positional"], 3), round(row["symbolic"], 3), KINDS.index(row["kind"])] for row in heads],
         "depth": _depth(heads, stats["layer"]),
         "numbers": _numbers(stats, size, shares),
     }
@@ -85,7 +85,7 @@ def _depth(rows: Sequence[Mapping[str, Any]], layers: Sequence[int]) -> list[lis
 
 
 def _numbers(stats: Mapping[str, Any], size: int, shares: Mapping[str, float]) -> list[list[Any]]:
-    """Rows of the comparison: what it is, the number to subtract or None, and the text."""
+    """Rows of the comparison: what it is, the number to subtract, if that says something, and the text."""
     found, depth = stats["correlation"], stats["depth"]
 
     def row(name: str, value: float | None, text: str) -> list[Any]:
@@ -97,7 +97,7 @@ def _numbers(stats: Mapping[str, Any], size: int, shares: Mapping[str, float]) -
         for half in ("first", "second")
     }
     return [
-        row("parameters", None if not size else float(size), size_text(size)),
+        ["parameters", None, size_text(size) if size else "\N{EN DASH}"],
         row("layers", float(len(stats["layer"])), str(len(stats["layer"]))),
         row("heads", float(len(stats["layer"]) * len(stats["head"])), str(len(stats["layer"]) * len(stats["head"]))),
         *(row(f"mainly {kind}" if kind != "mixed" else kind, shares[kind], f"{shares[kind]:.0%}") for kind in KINDS[:3]),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ...charts import Figure
 from ...runs import Run, read_profile
-from .figures_details import DETAILS, head_geometry_chart
+from .figures_details import DETAILS
 from .figures_heads import classical_chart, heads_chart, sensitivity_chart
 from .figures_layers import depth_chart, heat_map_chart, kinds_chart
 from .figures_planes import head_chart, norms_chart, planes_chart, planes_of_heads_chart
@@ -17,7 +17,6 @@ READING = {
     "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
     "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
     "heat-maps": "One tile per head, layers from left to right; below, blue is mainly positional, orange mainly symbolic.",
-    "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
     "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
     "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",
     "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
@@ -32,7 +31,6 @@ READING = {
 BESIDE: dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]] = {
     "heads": (None, "half"),
     "head": ("One head, plane by plane", "half"),
-    "head-geometry": ("One head, its queries and keys", "half"),
 }
 """Titles and widths of figures that stand side by side."""
 
@@ -59,7 +57,6 @@ def figures(run: Run) -> dict[str, Figure]:
             charts |= {name: draw(scores, stats, about) for name, draw in OF_PLANES.items()}
     if details := once(read_details(run)):
         charts |= {name: draw(details[name], about) for name, draw in DETAILS.items()}
-        charts["head-geometry"] = head_geometry_chart(details["geometry"], about)
     return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import PICKED, Chart, Inline, picked
+from ...charts import PICKED, Chart, Inline, literal, picked
 from ...measures.purity import MARGIN
 from .look import HEAD_TOOLTIP, KIND_COLOURS, KINDS, SCORE_COLOURS, legend, small_title, titled
 from .rows import LEAST_JUDGED, Stats, head_rows
@@ -22,16 +22,20 @@ def layer_axis(stats: Stats, title: str | None = "layer, first to last") -> alt.
 
 def kinds_chart(stats: Stats, about: str) -> Chart:
     """Every head as a tile over its layer, sorted by kind: how many heads of a layer are of which kind."""
-    judged = stats.get("judged") or {}
-    rows = sorted(head_rows(stats), key=lambda row: (row["layer"], KINDS.index(row["kind"]), float(row["difference"])))
-    ranks: dict[int, int] = {}
-    for row in rows:
-        row["rank"] = ranks.get(row["layer"], 0)
-        ranks[row["layer"]] = row["rank"] + 1
-        row["sure"] = judged.get(row["name"], 1.0) >= LEAST_JUDGED
-    heads = max(ranks.values())
+    rows, heads = head_rows(stats), len(stats["head"])
+    unsure = [name for name, share in (stats.get("judged") or {}).items() if share < LEAST_JUDGED]
     high = max(4.0, min(26.0, 300 / heads))
-    base = alt.Chart(Inline(values=rows)).transform_calculate(top="datum.rank + 0.92")
+    base = (
+        alt.Chart(Inline(values=rows))
+        .transform_calculate(group=f"indexof({literal(KINDS)}, datum.kind)", sure=f"indexof({literal(unsure)}, datum.name) < 0")
+        .transform_window(
+            place="row_number()",
+            groupby=["layer"],
+            sort=[alt.SortField("group"), alt.SortField("difference")],
+            frame=[None, None],
+        )
+        .transform_calculate(rank="datum.place - 1", top="datum.place - 0.08")
+    )
     y = alt.Y("rank:Q", title="heads of the layer", axis=alt.Axis(tickMinStep=1, grid=False, tickCount=min(heads, 5)))
     place = {"x": layer_axis(stats), "y": y.scale(domain=[0, heads], nice=False), "y2": alt.Y2("top:Q")}
     colour = alt.Color("kind:N", scale=KIND_COLOURS, legend=legend("mainly"))
@@ -41,8 +45,7 @@ def kinds_chart(stats: Stats, about: str) -> Chart:
     rims = base.transform_filter("!datum.sure").mark_bar(filled=False, strokeWidth=1.4, strokeDash=[2, 2])
     frames = base.transform_filter(f"datum.name == {PICKED}").mark_bar(filled=False, stroke="black", strokeWidth=3)
     counted = ", ".join(f"{stats['kinds'][kind]} {kind}" for kind in KINDS)
-    unsure = sum(not row["sure"] for row in rows)
-    hollow = f" Hollow: {unsure} heads that cannot be judged on these prompts." if unsure else ""
+    hollow = f" Hollow: {len(unsure)} heads that cannot be judged on these prompts." if unsure else ""
     chart = alt.layer(tiles, rims.encode(**place, color=colour), frames.encode(**place)).add_params(picked())
     return titled(
         chart.properties(width=WIDTH, height=high * heads, view=alt.ViewBackground(stroke=None)),

@@ -70,9 +70,11 @@ def tail(run: Run) -> View:
     ]
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     values = {column["name"]: [row.get(column["name"]) for row in rows] for column in columns}
+    steps = next_steps(run)
+    shown = {"model": model_name(run), "columns": columns, "kinds": sorted(kinds), "count": len(rows), "steps": steps}
     return View(
         "headtable.html",
-        {"model": model_name(run), "columns": columns, "kinds": sorted(kinds), "count": len(rows), "steps": next_steps(run)},
+        shown | {"needs_model": any("MODEL" in step["how"] for step in steps)},
         {"columns": columns, "values": values, "length": len(rows), "file": f"{run.name}-heads.csv"},
     )
 
@@ -162,7 +164,7 @@ def next_steps(run: Run) -> list[dict[str, str]]:
     source, prompts = str(run.config.get("model", {}).get("source") or ""), run.config.get("prompts", {})
     if prompts.get("kind") == "given":
         return _next_in_python()
-    model = shlex.quote(source) if source.count("/") == 1 else "MODEL"
+    model = shlex.quote(source) if source.count("/") == 1 else "MODEL"  # of a folder or file only the name is recorded
     folder = shlex.quote(str(run.folder))
     other = "prose" if prompts.get("kind") == "binding" else "binding"
     return [

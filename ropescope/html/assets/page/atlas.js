@@ -28,7 +28,7 @@ function sort(box, by) {
 
 function plane(model) {
   const dots = KINDS.map((kind, n) => {
-    const d = model.points.filter((point) => point[3] === n).map(([, x, y]) => `M${100 * x} ${100 * (1 - y)}h0`);
+    const d = model.points.filter((point) => point[2] === n).map(([x, y]) => `M${100 * x} ${100 * (1 - y)}h0`);
     return made("path", { class: `at-dots at-${kind}`, d: d.join("") });
   });
   return made(
