@@ -8,7 +8,7 @@ elements. So nothing in a run folder or in a model can become an element, an att
 from __future__ import annotations
 
 from .glossary import GLOSSARY
-from .template import ASSETS, Ids, asset, document, engine, for_script, packed, packed_engine, page_style, render
+from .template import ASSETS, Ids, asset, document, engine, for_script, packed, packed_bytes, packed_engine, page_style, render
 
 __all__ = [
     "ASSETS",
@@ -19,6 +19,7 @@ __all__ = [
     "engine",
     "for_script",
     "packed",
+    "packed_bytes",
     "packed_engine",
     "page_style",
     "render",

@@ -75,7 +75,12 @@ def packed_engine() -> Markup:
 
 def packed(text: str) -> Markup:
     """Return compressed text for a script element: nothing in it can end the element."""
-    return Markup(base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), 9, mtime=0)).decode())
+    return packed_bytes(text.encode(errors="backslashreplace"))
+
+
+def packed_bytes(content: bytes) -> Markup:
+    """Return compressed bytes for a script element: nothing in it can end the element."""
+    return Markup(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode())
 
 
 def for_script(data: Any) -> Markup:

@@ -30,7 +30,10 @@ def duet(played: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
         for subject in content["subjects"]:
             if not FEWEST <= len(subject["blocks"]) <= MOST:
                 continue
-            found = clearest(subject)
+            try:
+                found = clearest(subject)
+            except (LookupError, ValueError, TypeError, ArithmeticError):  # data that somebody changed, or of another version
+                continue
             if found and min(clarity for *_, clarity in found.values()) > best[0]:
                 best = (min(clarity for *_, clarity in found.values()), _cut(subject, found) | {"run": run})
     return best[1] or None

@@ -92,5 +92,5 @@ def angles(runs: Runs) -> Story:
         (text, more),
         run,
         "angles",
-        "Left: Index and Retrieval over the angle. Right: partial induction with one plane and with two.",
+        "Left: Index needs fast angles, Retrieval slow ones. Right: partial induction needs two planes, or few symbols.",
     )

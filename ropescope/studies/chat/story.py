@@ -32,4 +32,9 @@ def chat(runs: Runs) -> Story:
         if passed
         else "So the claims on chat models are open: with a key, ropescope llm asks the models that the paper asked."
     )
-    return Story((text, then), best, "accuracy", "Accuracy over length beside the models of paper B, which are the grey lines.")
+    return Story(
+        (text, then),
+        best,
+        "accuracy",
+        "Black is this model, with its spread over runs; the coloured lines are the chat models of paper B.",
+    )

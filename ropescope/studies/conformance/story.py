@@ -20,8 +20,8 @@ def families(runs: Runs) -> Story:
     text = (
         "Scores are only as good as the reading of a model. A tiny model of every rotary family in transformers was built, its "
         f"tokens really moved, and its logits compared: {verdicts['verified']} families are read right, to "
-        f"{run.results['worst_logit_error']:.0e}; {verdicts['refused']} are refused with a reason instead of being scored "
-        "wrongly."
+        f"{run.results['worst_logit_error']:.0e} in double precision; {verdicts['refused']} are refused with a reason, instead "
+        "of being scored wrongly."
     )
     return Story(
         (text,),

@@ -22,7 +22,7 @@ export class Duet {
     this.texts = this.spans.map(([from, to]) => this.subject.tokens.slice(from, to).join("").trim());
     this.start = this.spans.map((_, k) => k);
     this.before = this.weights(this.start);
-    this.tops = this.before.map((weights) => 1.25 * Math.max(...weights));
+    this.tops = this.before.map((weights) => 1.04 * Math.max(...weights));
     this.drag = null;
     this.showing = null; // one object per demonstration
     this.build(data.heads_of_model);
@@ -57,7 +57,7 @@ export class Duet {
     const what = element(
       "p",
       { class: "standfirst" },
-      `Two of the ${all} attention heads of ${root.dataset.model}, about to complete “${rest} …”. Drag a sentence: one head keeps looking at the same place, the other follows the sentence.`,
+      `Two of the ${all} attention heads of ${root.dataset.model} read “${rest} …”. Drag a sentence: one keeps looking at the same place, the other follows the sentence.`,
     );
     root.append(
       what,
@@ -212,6 +212,7 @@ export class Duet {
   showPlay() {
     this.play.textContent = this.showing ? "❚❚ Stop" : "▶ Show me";
     this.play.setAttribute("aria-pressed", String(Boolean(this.showing)));
+    this.told.setAttribute("aria-live", this.showing ? "off" : "polite");
   }
 
   stop() {
