@@ -165,7 +165,8 @@ def plot(scores: xr.Dataset, name: str = "heads") -> Chart:
     """A chart of the scores of all heads, as an Altair chart. Notebooks show it; `.save("x.png")` writes it.
 
     scores  from `profile`, or the dataset of a run
-    name    "heads": every head in the plane of both scores; "heat-maps": layer by head; "depth": medians of layers
+    name    "heads": every head in the plane of both scores; "kinds": how many heads of each layer are of which kind;
+            "heat-maps": layer by head; "depth": medians of layers
 
     Raises ValueError if there is no such chart.
 

@@ -16,8 +16,8 @@ READING = {
     "kinds": "One tile per head over its layer: blue attends mainly to places, orange to things, grey to neither.",
     "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
     "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
-    "heat-maps": "One tile per head, layers from left to right; below, blue is mainly positional, orange mainly symbolic.",
     "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
+    "heat-maps": "One tile per head, layers from left to right; below, blue is mainly positional, orange mainly symbolic.",
     "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",
     "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
     "norms": "Bright tiles are the planes with the largest logits of a head; heads go from positional to symbolic.",
@@ -28,11 +28,14 @@ READING = {
     "geometry": "Keys (circles) by position and queries (black), each head in the plane that it uses most.",
 }
 """How to read each figure, in the order in which they stand on a page."""
-BESIDE: dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]] = {
+Beside = dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]]
+BESIDE: Beside = {
     "heads": (None, "half"),
     "head": ("One head, plane by plane", "half"),
 }
 """Titles and widths of figures that stand side by side."""
+WITHOUT_PLANES: Beside = {"heads": (None, "half"), "depth": (None, "half")}
+"""The same where single planes were not scored."""
 
 
 def figures(run: Run) -> dict[str, Figure]:
@@ -57,7 +60,8 @@ def figures(run: Run) -> dict[str, Figure]:
             charts |= {name: draw(scores, stats, about) for name, draw in OF_PLANES.items()}
     if details := once(read_details(run)):
         charts |= {name: draw(details[name], about) for name, draw in DETAILS.items()}
-    return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}
+    beside = BESIDE if "head" in charts else WITHOUT_PLANES
+    return {name: Figure(charts[name], reading, *beside.get(name, ())) for name, reading in READING.items() if name in charts}
 
 
 OF_HEADS = {"kinds": kinds_chart, "heads": heads_chart, "heat-maps": heat_map_chart, "depth": depth_chart}

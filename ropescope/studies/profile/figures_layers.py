@@ -24,7 +24,7 @@ def kinds_chart(stats: Stats, about: str) -> Chart:
     """Every head as a tile over its layer, sorted by kind: how many heads of a layer are of which kind."""
     rows, heads = head_rows(stats), len(stats["head"])
     unsure = [name for name, share in (stats.get("judged") or {}).items() if share < LEAST_JUDGED]
-    high = max(4.0, min(26.0, 300 / heads))
+    high = max(4.0, min(26.0, 300 / heads), 44 / heads)
     base = (
         alt.Chart(Inline(values=rows))
         .transform_calculate(group=f"indexof({literal(KINDS)}, datum.kind)", sure=f"indexof({literal(unsure)}, datum.name) < 0")
@@ -36,7 +36,11 @@ def kinds_chart(stats: Stats, about: str) -> Chart:
         )
         .transform_calculate(rank="datum.place - 1", top="datum.place - 0.08")
     )
-    y = alt.Y("rank:Q", title="heads of the layer", axis=alt.Axis(tickMinStep=1, grid=False, tickCount=min(heads, 5)))
+    y = alt.Y(
+        "rank:Q",
+        title="heads of the layer" if high * heads > 100 else "heads",
+        axis=alt.Axis(tickMinStep=1, grid=False, tickCount=min(heads, 5)),
+    )
     place = {"x": layer_axis(stats), "y": y.scale(domain=[0, heads], nice=False), "y2": alt.Y2("top:Q")}
     colour = alt.Color("kind:N", scale=KIND_COLOURS, legend=legend("mainly"))
     tiles = base.mark_bar(strokeWidth=1.4).encode(

@@ -123,4 +123,4 @@ def seen_example(scores: xr.Dataset, row: dict[str, Any]) -> dict[str, Any] | No
             )
         elif not parts or parts[-1]["what"] != "gap":
             parts.append({"text": "\N{HORIZONTAL ELLIPSIS}", "what": "gap", "weight": 0.0, "share": 0.0})
-    return {"before": parts, "moved": tokens[place].strip()}
+    return {"before": parts, "after": [], "moved": tokens[place].strip()}

@@ -54,7 +54,8 @@ def lead(run: Run) -> View:
         "unscored": stats["kinds"]["unscored"],
         "not_judged": len(rows) - judged,
         "knows_judged": bool(stats.get("judged")),
-        "examples": examples(run, rows),
+        "examples": (found := examples(run, rows)),
+        "swapped": any(head["example"] and head["example"]["after"] for kind in found.values() for head in kind),
         "frequencies": frequencies(stats),
     }
     return View("model.html", data)
@@ -65,6 +66,7 @@ def tail(run: Run) -> View:
     rows = head_list(run)
     columns = [
         {"name": name, "title": text, "told": TOLD.get(name, "")}
+        | {"digits": 0 if name in ("layer", "plane") else 3, "percent": name == "judged"}
         for name, text in COLUMNS.items()
         if any(row.get(name) is not None for row in rows)
     ]

@@ -5,8 +5,12 @@ import { payload } from "./payload.js";
 import { pick } from "./state.js";
 import { csvText } from "./tables.js";
 
-const shown = (value) => (value === null || value === undefined ? "\u2013" : typeof value === "number" ? number(value) : String(value));
-const number = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(3)).replace("-", "\u2212");
+/* A value as the table shows it: numbers of a column have as many digits as it needs, shares are in per cent. */
+function shown(value, column) {
+  if (value === null) return "\u2013";
+  if (typeof value !== "number") return String(value);
+  return (column.percent ? `${Math.round(100 * value)} %` : value.toFixed(column.digits)).replace("-", "\u2212");
+}
 
 /* Smallest first, text by its numbers; what was not measured comes last either way. */
 function order(a, b, way) {
@@ -14,12 +18,13 @@ function order(a, b, way) {
   return way * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
 }
 
-function line(row, names, section) {
+function line(row, columns, section) {
   const cells = document.createElement("tr");
-  names.forEach((name, n) => {
+  columns.forEach((column, n) => {
+    const name = column.name;
     const cell = document.createElement(n ? "td" : "th");
     if (n) {
-      cell.textContent = shown(row[name]);
+      cell.textContent = shown(row[name], column);
       if (typeof row[name] === "number") cell.className = "number";
       if (name === "kind") cell.className = `ht-${row[name]}`;
     } else {
@@ -39,13 +44,13 @@ async function start(box) {
   const { columns, values, length, file } = await payload(box);
   const names = columns.map((column) => column.name), section = box.closest(".run");
   const rows = Array.from({ length }, (_, n) => Object.fromEntries(names.map((name) => [name, values[name][n] ?? null])));
-  const lines = new Map(rows.map((row) => [row, line(row, names, section)]));
+  const lines = new Map(rows.map((row) => [row, line(row, columns, section)]));
   const [find, kind, body, output] = ["input", "select", "tbody", "output"].map((name) => box.querySelector(name));
   let by = "head", way = 1;
 
   const chosen = () => {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (row) => words.every((word) => names.some((name) => matches(shown(row[name]), word)));
+    const fits = (row) => words.every((word) => columns.some((column) => matches(shown(row[column.name], column), word)));
     return rows
       .filter((row) => (!kind.value || row.kind === kind.value) && fits(row))
       .sort((a, b) => order(a[by], b[by], way) || order(a.head, b.head, 1));
