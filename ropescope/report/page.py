@@ -121,8 +121,9 @@ def _links(shown: Sequence[Shown]) -> Link:
     return link
 
 
-def _name_of(pair: dict[str, Any] | None) -> str:
-    return str((pair or {}).get("about", {}).get("model", "a model"))
+def _name_of(pair: dict[str, Any]) -> str:
+    about = pair["about"]
+    return str(about.get("model", "a model")) if isinstance(about, dict) else "a model"
 
 
 def _findings(runs: Sequence[Run], scores: Sequence[Claim], ids: Ids, link: Link) -> Markup | str:
@@ -149,12 +150,7 @@ def _questions(shown: Sequence[Shown], sections: dict[str, Markup], ids: Ids, li
         members = [one for one in shown if one.study.question == question]
         if not members:
             continue
-        by_study: dict[str, list[Shown]] = {}
-        for one in members:
-            by_study.setdefault(one.study.name, []).append(one)
-        views = [
-            view(some[0].study.overview([one.run for one in some]), ids, link) for some in by_study.values() if len(some) > 1
-        ]
+        views = [_overview(name, members, ids, link) for name in dict.fromkeys(one.study.name for one in members)]
         found.append(
             (
                 question,
@@ -162,7 +158,7 @@ def _questions(shown: Sequence[Shown], sections: dict[str, Markup], ids: Ids, li
                     "question.html",
                     id=ANCHORS[question],
                     question=question,
-                    stories=[_story(one, n == 0, shown, ids, link) for n, one in enumerate(told.get(question, []))],
+                    stories=[_story(one, n == 0, shown, ids) for n, one in enumerate(told.get(question, []))],
                     views=[one for one in views if one],
                     runs=[sections[one.id] for one in members],
                     is_open=len(shown) <= 2,
@@ -172,7 +168,16 @@ def _questions(shown: Sequence[Shown], sections: dict[str, Markup], ids: Ids, li
     return found
 
 
-def _story(told: Story, first: bool, shown: Sequence[Shown], ids: Ids, link: Link) -> dict[str, Any]:
+def _overview(study: str, members: Sequence[Shown], ids: Ids, link: Link) -> Markup:
+    """What a study shows of all its runs together, if there are several and they can be shown so."""
+    some = [one for one in members if one.study.name == study]
+    try:
+        return view(some[0].study.overview([one.run for one in some]), ids, link) if len(some) > 1 else Markup("")
+    except (LookupError, ValueError, TypeError, ArithmeticError):  # of other sizes, or older: each has its own section
+        return Markup("")
+
+
+def _story(told: Story, first: bool, shown: Sequence[Shown], ids: Ids) -> dict[str, Any]:
     """Paragraphs of a story, with its chart if it is the first one of its question, else with a link to the chart."""
     of = next((one for one in shown if told.run and one.run.folder == told.run.folder), None)
     if not of or told.chart not in of.figures:

@@ -133,6 +133,7 @@ def figure(shown: Shown, key: str, large: str = "", seen: str = "") -> Markup:
     one, number = shown.figures[key], list(shown.figures).index(key)
     about = {"id": large or shown.charts[key], "title": title_of(one), "reading": seen or one.reading, "number": number}
     about |= {"width": "full" if large else one.width, "in_film": key in FILMED and not large, "of": shown.id if large else ""}
+    about["level"] = 3 if large else 4
     return render("figure.html", figure=about)
 
 
