@@ -86,6 +86,7 @@ async function start(box) {
       output.textContent = chosen.length < 2 ? `Choose ${chosen.length ? "one more" : "two"} to compare.` : `${models[chosen[0]].title} and ${models[chosen[1]].title}`;
       if (chosen.length === 2) both.scrollIntoView({ block: "nearest" });
     });
+  box.dataset.ready = "yes";
 }
 
 export function startAtlas() {
