@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from profiles import make_profile, write_profile
+from typer.testing import CliRunner
 
 import ropescope as rs
+from ropescope.cli import app
 from ropescope.heads import Heads
 from ropescope.html import render
 from ropescope.runs import Run, read_run, write_summary
@@ -249,3 +251,19 @@ def test_names_from_files_are_escaped(made):
     text = html(model_page.lead(run)) + html(model_page.tail(run)) + html(overview([run, run]))
     assert "<img" not in text
     assert "&lt;img" in text
+
+
+def test_pages_are_opened_when_asked(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) is None)
+    command = CliRunner().invoke(app, ["report", str(RESULTS / "bench"), "--out", str(tmp_path / "a.html"), "--open"])
+    assert command.exit_code == 0
+    rs.page([RESULTS / "bench"], tmp_path / "b.html", open=True)
+    rs.page([RESULTS / "bench"], tmp_path / "c.html")
+    assert opened == [(tmp_path / name).resolve().as_uri() for name in ("a.html", "b.html")]
+    with pytest.raises(ValueError, match="open needs out"):
+        rs.run("profile", model="weights/none", open=True)
+    with pytest.raises(ValueError, match="open: theory has no page of its own"):
+        rs.run("theory", out=tmp_path / "theory", open=True)
+    assert "--open" in CliRunner().invoke(app, ["profile", "--help"]).output
+    assert "--open" not in CliRunner().invoke(app, ["theory", "--help"]).output

@@ -94,7 +94,9 @@ def test_the_atlas_is_sorted_and_compares_two(page):
         page.locator(".at-choose").nth(number).click()
     assert page.locator(".at-both .at-plane").count() == 2
     assert texts(page, ".at-both thead th")[1:3] == texts(page, ".at-card h4")[:2]
-    rows = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in page.locator(".at-both tbody tr").all()}
+    rows = {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in page.locator(".at-both tbody tr").all()
+    }
     first, second, by = (int(text.rstrip(" points%").replace("\N{MINUS SIGN}", "-")) for text in rows["mainly symbolic"])
     assert abs(second - first - by) <= 1  # each is rounded
     page.locator(".at-choose").nth(2).click()  # a third takes the place of the first
