@@ -43,15 +43,11 @@ def test_what_the_notebook_displays_works_in_a_browser_without_network(outputs, 
     page.write_text("<!doctype html><meta charset=utf-8>" + "".join(f"<div>{html}</div>" for html in shown), encoding="utf-8")
     with opened(page, viewport={"width": 1000, "height": 900}) as (seen, complaints):
         # Charts have been drawn, the playground shows attention, and every frame is as high as what it holds.
-        until(
-            seen, "[...document.querySelectorAll('iframe')].every(f => f.contentDocument?.querySelector('svg, canvas, .stage'))"
-        )
-        until(
-            seen,
-            "[...document.querySelectorAll('iframe')].every(f => f.contentDocument.documentElement.scrollHeight <= f.clientHeight + 2)",
-        )
+        frames = "[...document.querySelectorAll('iframe')]"
+        until(seen, f"{frames}.every(f => f.contentDocument?.querySelector('svg, canvas, .stage'))")
+        until(seen, f"{frames}.every(f => f.contentDocument.documentElement.scrollHeight <= f.clientHeight + 2)")
         assert seen.locator("iframe").count() == len(shown) >= 2
-        marks = "[...document.querySelectorAll('iframe')].map(f => f.contentDocument.querySelectorAll('svg path').length)"
+        marks = f"{frames}.map(f => f.contentDocument.querySelectorAll('svg path').length)"
         assert max(seen.evaluate(marks)) > 12, "points of a chart"
         assert complaints == []
 
