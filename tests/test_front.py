@@ -112,9 +112,9 @@ def test_the_live_picture_computes_the_logits_of_the_model():
 
 
 def test_the_live_picture_has_the_two_heads_alone():
-    pair = duet({PLAYED: played()})
+    pair = duet({PLAYED: played()}, {})
     subject = played()["subjects"][0]
-    found = clearest(subject)
+    found = clearest(subject, {})
     assert pair["run"] == PLAYED
     assert pair["heads_of_model"] == 270
     assert len(json.dumps(pair)) < 100_000
@@ -159,12 +159,13 @@ def made(contents, places):
 
 def test_a_head_that_stays_and_one_that_follows_are_told_apart():
     subject = made([[0, 0, 0, 0, 0, -20.0], [0, 0, 4.0, 0, 0, 0]], [20.0, 0.0])
-    found = clearest(subject)
+    found = clearest(subject, {})
     assert {kind: head for kind, (_, head, _) in found.items()} == {"positional": 0, "symbolic": 1}
-    assert duet({"made": {"subjects": [subject]}})["run"] == "made"
-    assert clearest(made([[0, 0, 4.0, 0, 0, 0]], [0.0])) == {}  # one kind alone shows nothing
-    assert duet({"made": {"subjects": [subject | {"blocks": []}]}}) is None
-    assert duet({"made": {"subjects": [subject | {"layers": [{}]}]}}) is None
+    assert duet({"made": {"subjects": [subject]}}, {})["run"] == "made"
+    assert clearest(made([[0, 0, 4.0, 0, 0, 0]], [0.0]), {}) == {}  # one kind alone shows nothing
+    assert clearest(subject, {"L3 H0": "positional", "L3 H1": "mixed"}) == {}  # on other prompts it does something else
+    assert duet({"made": {"subjects": [subject | {"blocks": []}]}}, {}) is None
+    assert duet({"made": {"subjects": [subject | {"layers": [{}]}]}}, {}) is None
 
 
 def test_arrays_of_a_playground_are_all_in_the_page():

@@ -20,10 +20,11 @@ CLEAR = 0.1
 """Least clarity of both heads; a page whose models have none shows no such picture."""
 
 
-def duet(played: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def duet(played: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, Mapping[str, str]]) -> dict[str, Any] | None:
     """Return the two heads that show best what it is to stay and to follow, ready for a script; None if no prompt has both.
 
     played  contents of `playground.json` by the name of the run
+    kinds   what heads mainly are over all prompts of a run, by names of runs and heads, as far as that is known
     """
     best: tuple[float, dict[str, Any]] = (CLEAR, {})
     for run, content in played.items():
@@ -31,7 +32,7 @@ def duet(played: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
             if not FEWEST <= len(subject["blocks"]) <= MOST:
                 continue
             try:
-                found = clearest(subject)
+                found = clearest(subject, kinds.get(run, {}))
             except (LookupError, ValueError, TypeError, ArithmeticError):  # data that somebody changed, or of another version
                 continue
             if found and min(clarity for *_, clarity in found.values()) > best[0]:
@@ -39,12 +40,13 @@ def duet(played: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     return best[1] or None
 
 
-def clearest(subject: Mapping[str, Any]) -> dict[str, tuple[int, int, float]]:
+def clearest(subject: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, tuple[int, int, float]]:
     """The clearest positional and symbolic head of a prompt: index of the layer, head, and how clear it is; empty without both.
 
     Clarity is how much closer attention is to staying than to following (or the reverse) when the sentence that the head looks
     at most moves: a difference of cosines over sentences, averaged over all places, times the weight of that sentence.
-    It counts twice for a symbolic head that looks at the sentence the prompt asks for.
+    It counts twice for a symbolic head that looks at the sentence the prompt asks for. Heads that are mainly something else
+    over all prompts are left out.
     """
     best: dict[str, tuple[int, int, float]] = {}
     asked = _asked(subject)
@@ -55,7 +57,8 @@ def clearest(subject: Mapping[str, Any]) -> dict[str, tuple[int, int, float]]:
             lean, heaviest = _lean(M, subject["blocks"])
             kind = "positional" if lean > 0 else "symbolic"
             clarity = abs(lean) * (2 if lean < 0 and heaviest == asked else 1)
-            if clarity > best.get(kind, (0, 0, 0.0))[2]:
+            fits = kinds.get(f"L{layer['layer']} H{head}", kind) == kind
+            if fits and clarity > best.get(kind, (0, 0, 0.0))[2]:
                 best[kind] = (n, head, clarity)
     return best if len(best) == 2 else {}
 

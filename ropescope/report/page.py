@@ -70,7 +70,7 @@ def _page(shown: Sequence[Shown], ids: Ids, title: str | None) -> str:
     parts += [("scoreboard", "Scoreboard")] if scores else []
     parts += [] if alone else [("runs", "Runs")]
     played = {one.id: data for one in shown if (data := one.run.read("playground.json"))}
-    pair = duet(played)
+    pair = duet(played, {one.id: one.kinds for one in shown})
     heading = title or (shown[0].title if alone else HEADING)
     return document(
         "page.html",

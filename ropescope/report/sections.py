@@ -38,6 +38,7 @@ class Shown:
     figures   its charts by name
     charts    ids of these charts by name
     payload   data of the charts for a script
+    kinds     what its heads mainly are, by name, as far as that is known
     """
 
     run: Run
@@ -48,6 +49,7 @@ class Shown:
     figures: dict[str, Figure]
     charts: dict[str, str]
     payload: dict[str, Any]
+    kinds: dict[str, str]
 
 
 def prepared(run: Run, ids: Ids) -> Shown:
@@ -61,9 +63,10 @@ def prepared(run: Run, ids: Ids) -> Shown:
             figures = study.figures(run)
             payload = payload_of(figures)
         choice = study.heads(run)
-        payload |= {"choice": asdict(choice) if choice else None}
+        payload |= {"choice": {name: value for name, value in asdict(choice).items() if name != "kinds"} if choice else None}
         charts = {key: ids.new(f"{name}-{key}") for key in figures}
-        return Shown(run, study, name, study.title(run), study.headline(run), figures, charts, payload)
+        kinds = choice.kinds if choice else {}
+        return Shown(run, study, name, study.title(run), study.headline(run), figures, charts, payload, kinds)
 
     return _guarded(run, prepare)
 

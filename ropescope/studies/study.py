@@ -83,12 +83,14 @@ class HeadChoice:
     heads      head numbers within a layer
     first      name of the head that is selected at first
     described  one line about each head, by name
+    kinds      what each head mainly is over all inputs, by name: positional, symbolic or mixed; empty if that is not known
     """
 
     layers: list[int]
     heads: list[int]
     first: str
     described: dict[str, str]
+    kinds: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def pair():
     """`M` of the two heads of the live picture, and the sentences, by Python."""
     subject = read_run(RESULTS / RUNS[0]).read("playground.json")["subjects"][0]
     heads = dict(enumerate(each for _, each in stored_heads(subject)))
-    found = clearest(subject)
+    found = clearest(subject, {})
     return subject["blocks"], [
         layer_factors(heads[n]).matrix()[0][head] for n, head, _ in (found["positional"], found["symbolic"])
     ]

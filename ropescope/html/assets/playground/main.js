@@ -1,4 +1,4 @@
-/* Starts every live part of the page: what is at its top at once, playgrounds when they come near. */
+/* Starts every live part of the page: playgrounds of runs when they come near, all else at once. */
 
 import { unpacked } from "./data.js";
 import { Duet } from "./duet.js";
@@ -38,7 +38,11 @@ function start() {
     },
     { rootMargin: "600px 0px" },
   );
-  for (const root of document.querySelectorAll(".playground")) watcher.observe(root);
+  for (const root of document.querySelectorAll(".playground")) {
+    root.play = () => play(root);
+    if (root.closest(".run")) watcher.observe(root);
+    else play(root);
+  }
 }
 
 if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
