@@ -33,7 +33,13 @@ def duet(played: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, Mapping[st
                 continue
             try:
                 found = clearest(subject, kinds.get(run, {}))
-            except (LookupError, ValueError, TypeError, ArithmeticError):  # data that somebody changed, or of another version
+            except (
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                ArithmeticError,
+            ):  # data that somebody changed, or of another version
                 continue
             if found and min(clarity for *_, clarity in found.values()) > best[0]:
                 best = (min(clarity for *_, clarity in found.values()), _cut(subject, found) | {"run": run})

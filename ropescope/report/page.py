@@ -173,7 +173,13 @@ def _overview(study: str, members: Sequence[Shown], ids: Ids, link: Link) -> Mar
     some = [one for one in members if one.study.name == study]
     try:
         return view(some[0].study.overview([one.run for one in some]), ids, link) if len(some) > 1 else Markup("")
-    except (LookupError, ValueError, TypeError, ArithmeticError):  # of other sizes, or older: each has its own section
+    except (
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+    ):  # of other sizes, or older: each has its own section
         return Markup("")
 
 

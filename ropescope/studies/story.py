@@ -150,6 +150,6 @@ def _told(tellers: Sequence[Callable[[Runs], Told]], runs: Sequence[Run]) -> lis
             found.append(tell(at_hand))
         except NotRunError:
             continue
-        except (LookupError, ValueError, TypeError, ArithmeticError):  # runs of other sizes, or older ones
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):  # runs of other sizes, or older ones
             continue
     return found

@@ -55,7 +55,7 @@ def hostile_run(folder: Path, inputs=4, layers=4, heads=2):
     dataset.attrs |= {"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000}
     rows = [row | {"head": HOSTILE} for row in geometry_rows()[:121]]
     details = {"traces": trace_rows(), "path": path_rows(), "geometry": rows + geometry_rows()[121:]}
-    config = {"model": {"source": HOSTILE, "weights": {HOSTILE: HOSTILE}}, "prompts": HOSTILE, "seed": 0}
+    config = {"model": {"source": HOSTILE, "weights": {HOSTILE: HOSTILE}}, "prompts": {"kind": "binding", "names": HOSTILE}, "seed": 0}
     write_profile(folder, dataset, details, config=config, results={"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000})
 
 
@@ -71,7 +71,7 @@ def test_hostile_text_is_shown_and_never_run(tmp_path, monkeypatch):
         draw_all(browser)
         browser.locator(".source summary").first.click()
         browser.locator(".claims summary").click()
-        for figure in browser.locator(".run figure").all()[:3]:
+        for figure in browser.locator(".run figure[data-chart]").all()[:3]:
             figure.locator("svg").evaluate("part => part.scrollIntoView({ block: 'center', behavior: 'instant' })")
             figure.locator("svg").hover(force=True)
         assert browser.evaluate("window.hacked") is None
@@ -112,7 +112,7 @@ def test_the_scoreboard_can_be_filtered(tmp_path, monkeypatch):
         expect(browser.locator("#scoreboard output")).to_have_text("1 of 3 claims")
         browser.fill("#scoreboard--search", "no such claim")
         expect(browser.locator("#scoreboard .part:visible")).to_have_count(0)
-        browser.fill("#scoreboard--search", "one or")
+        browser.fill("#scoreboard--search", "one or other")
         browser.locator("#scoreboard li:visible summary").click()
         lines.locator("a").click()
         browser.locator("#bench-profile-cost .plot.drawn").wait_for()
