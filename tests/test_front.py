@@ -165,7 +165,7 @@ def test_a_head_that_stays_and_one_that_follows_are_told_apart():
     assert clearest(made([[0, 0, 4.0, 0, 0, 0]], [0.0]), {}) == {}  # one kind alone shows nothing
     assert clearest(subject, {"L3 H0": "positional", "L3 H1": "mixed"}) == {}  # on other prompts it does something else
     assert duet({"made": {"subjects": [subject | {"blocks": []}]}}, {}) is None
-    assert duet({"made": {"subjects": [subject | {"layers": [{}]}]}}, {}) is None
+    assert duet({"made": {"subjects": [subject | {"layers": [{}]}]}, "other": {}}, {}) is None
 
 
 def test_arrays_of_a_playground_are_all_in_the_page():

@@ -28,21 +28,19 @@ def duet(played: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, Mapping[st
     """
     best: tuple[float, dict[str, Any]] = (CLEAR, {})
     for run, content in played.items():
-        for subject in content["subjects"]:
-            if not FEWEST <= len(subject["blocks"]) <= MOST:
-                continue
-            try:
-                found = clearest(subject, kinds.get(run, {}))
-            except (
-                LookupError,
-                ValueError,
-                TypeError,
-                AttributeError,
-                ArithmeticError,
-            ):  # data that somebody changed, or of another version
-                continue
-            if found and min(clarity for *_, clarity in found.values()) > best[0]:
-                best = (min(clarity for *_, clarity in found.values()), _cut(subject, found) | {"run": run})
+        try:
+            for subject in content["subjects"]:
+                found = clearest(subject, kinds.get(run, {})) if FEWEST <= len(subject["blocks"]) <= MOST else {}
+                if found and min(clarity for *_, clarity in found.values()) > best[0]:
+                    best = (min(clarity for *_, clarity in found.values()), _cut(subject, found) | {"run": run})
+        except (
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+        ):  # changed by somebody, or of another version
+            continue
     return best[1] or None
 
 

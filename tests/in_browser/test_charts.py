@@ -97,7 +97,7 @@ def test_other_parts_of_a_page_can_choose_a_head_too(shown):
 def test_queries_and_keys_are_shown_where_they_were_recorded(shown):
     page, _ = shown
     marks = [datum for kind, datum, *_ in page.evaluate(MARKS, f"{PROFILE}-geometry") if kind == "symbol"]
-    assert [datum.get("what") for datum in marks].count("key") == 2 * 96  # of a positional and of a symbolic head
+    assert [datum.get("what") for datum in marks].count("key") == 3 * 96  # 96 keys of each head
 
 
 # Where a film is after some more frames.

@@ -32,7 +32,7 @@ KINDS = [
 def test_runs_of_every_kind(tmp_path):
     page = write_page([RESULTS / name for name in (*KINDS, "profile-tinyllama-1.1b")], tmp_path / "page.html")
     with opened(page, viewport={"width": 1280, "height": 900}) as (browser, complaints):
-        assert browser.locator(".run > details[open]").count() == 0
+        assert browser.locator(".run > .fold[open]").count() == 0
         browser.goto(f"{page.as_uri()}#canonical-places")
         browser.locator("#canonical-places .plot.drawn").wait_for()  # a link opens what it leads to
         expect(browser.locator("#canonical-places")).to_be_focused()
@@ -55,7 +55,11 @@ def hostile_run(folder: Path, inputs=4, layers=4, heads=2):
     dataset.attrs |= {"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000}
     rows = [row | {"head": HOSTILE} for row in geometry_rows()[:121]]
     details = {"traces": trace_rows(), "path": path_rows(), "geometry": rows + geometry_rows()[121:]}
-    config = {"model": {"source": HOSTILE, "weights": {HOSTILE: HOSTILE}}, "prompts": {"kind": "binding", "names": HOSTILE}, "seed": 0}
+    config = {
+        "model": {"source": HOSTILE, "weights": {HOSTILE: HOSTILE}},
+        "prompts": {"kind": "binding", "names": HOSTILE},
+        "seed": 0,
+    }
     write_profile(folder, dataset, details, config=config, results={"model": HOSTILE, "prompts": HOSTILE + "x" * 10_000})
 
 
@@ -75,7 +79,7 @@ def test_hostile_text_is_shown_and_never_run(tmp_path, monkeypatch):
             figure.locator("svg").evaluate("part => part.scrollIntoView({ block: 'center', behavior: 'instant' })")
             figure.locator("svg").hover(force=True)
         assert browser.evaluate("window.hacked") is None
-        assert browser.locator("img, b, .run [onclick]").count() == 0
+        assert browser.locator("img, [onclick], [onerror]").count() == 0
         assert browser.title().split() == HOSTILE.split()
         assert browser.locator(".hero .standfirst").first.inner_text().startswith("<script>window.hacked = 1</script>\"'`&lt;")
         assert folder.name in browser.locator(".folder code").inner_text()

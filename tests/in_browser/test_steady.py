@@ -48,7 +48,7 @@ HURRY = """(numbers) => {
   const sections = [...document.querySelectorAll(".run")], any = (list, n) => list[n % list.length];
   const acts = [
     () => document.getElementById("theme").click(),
-    (n) => any([...document.querySelectorAll("details.more, .run > details")], n).toggleAttribute("open"),
+    (n) => any([...document.querySelectorAll("details.more, .run > .fold")], n).toggleAttribute("open"),
     (n) => any([...document.querySelectorAll("figure[data-chart]")], n).scrollIntoView({ behavior: "instant" }),
     (n) => any([...document.querySelectorAll("[data-step]")], n).click(),
     (n) => any([...document.querySelectorAll(".play")], n).click(),

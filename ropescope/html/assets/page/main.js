@@ -23,7 +23,7 @@ function target() {
 async function visit() {
   const found = target();
   if (!found) return;
-  const own = found.querySelector(":scope > details");
+  const own = found.querySelector(":scope > .fold");
   if (own && found.matches(".run")) own.open = true;
   for (let fold = found.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   if (!found.matches("figure[data-chart]")) {

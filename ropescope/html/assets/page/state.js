@@ -15,7 +15,7 @@ export function figuresOf(section) {
 
 /* Do something when a run is unfolded: at once if it is, and later only once. */
 export function whenOpen(section, act) {
-  const fold = section.querySelector(":scope > details");
+  const fold = section.querySelector(":scope > .fold");
   if (!fold || fold.open) act();
   else fold.addEventListener("toggle", act, { once: true });
 }
