@@ -144,13 +144,30 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
                 width=420, height=220, title=f"{task} task"
             )
         )
+    points = _lost(models, tasks, colour, shape)
+    heading = alt.TitleParams(
+        "Do models with more symbolic late heads lose less with length?",
+        subtitle="above: accuracy of each model; below: what it loses from its shortest to its longest window",
+        anchor="start",
+        offset=14,
+    )
+    return (
+        alt.vconcat(alt.hconcat(*panels, spacing=24), points, spacing=24)
+        .resolve_scale(color="shared", shape="shared")
+        .properties(title=heading)
+        .configure_title(fontSize=13, subtitleFontSize=12)
+    )
+
+
+def _lost(models: Sequence[Mapping[str, Any]], tasks: Sequence[str], colour: alt.Color, shape: alt.Shape) -> Chart:
+    """What each model loses with length, against how symbolic its late heads are: a panel for each task."""
     lost = [
         {"model": model["model"], "task": task, "late": model["profile"]["symbolic_late"], **model["with_length"][task]}
         for model in models
         for task in tasks
         if task in model["with_length"]
     ]
-    points = (
+    return (
         alt.Chart(alt.InlineData(values=lost))
         .mark_point(filled=True, size=110, opacity=1)
         .encode(
@@ -167,16 +184,4 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
             tooltip=["model:N", "task:N", "late:Q", "lost:Q", "mean:Q"],
         )
         .properties(width=420, height=220)
-    )
-    heading = alt.TitleParams(
-        "Do models with more symbolic late heads lose less with length?",
-        subtitle="above: accuracy of each model; below: what it loses from its shortest to its longest window",
-        anchor="start",
-        offset=14,
-    )
-    return (
-        alt.vconcat(alt.hconcat(*panels, spacing=24), points, spacing=24)
-        .resolve_scale(color="shared", shape="shared")
-        .properties(title=heading)
-        .configure_title(fontSize=13, subtitleFontSize=12)
     )

@@ -27,8 +27,8 @@ def telling_layers(result: Mapping[str, Any]) -> list[int]:
     return sorted([*sorted(chosen), *sorted(set(range(total)) - chosen)][: min(total, max(4, len(chosen)))])
 
 
-def accuracy_chart(run: Trajectory) -> Chart:
-    """Accuracy of each hop count, with mean purity |positional - symbolic| over heads."""
+def accuracy_chart(run: Trajectory, below: str | None = None) -> Chart:
+    """Accuracy of each hop count, with mean purity |positional - symbolic| over heads; `below` names the axis of steps."""
     accuracy = [
         {"step": int(step), "hops": str(hop), "value": number(value, 5)}
         for step, row in zip(run.steps, run.measures["accuracy"], strict=True)
@@ -39,20 +39,23 @@ def accuracy_chart(run: Trajectory) -> Chart:
         alt.Chart(Inline(values=accuracy))
         .mark_line()
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, below),
             y=alt.Y("value:Q", title="accuracy, purity", scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("hops:N", title="hops", scale=alt.Scale(scheme="viridis")),
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("hops:N"), alt.Tooltip("value:Q")],
         )
     )
     mean = alt.Chart(Inline(values=degree)).mark_line(color="black", strokeDash=[4, 3])
-    return alt.layer(lines, mean.encode(x=step_axis(run), y="value:Q")).properties(
+    return alt.layer(lines, mean.encode(x=step_axis(run, below), y="value:Q")).properties(
         width=WIDTH, height=220, title="Accuracy per hop count; dashed: mean purity of heads"
     )
 
 
-def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Chart]:
-    """How many heads are pure at each step, and the step from which each of the finally pure ones stayed so."""
+def purity_charts(run: Trajectory, result: Mapping[str, Any], below: str | None = None) -> tuple[Chart, Chart]:
+    """How many heads are pure at each step, and the step from which each of the finally pure ones stayed so.
+
+    The axis of steps has a name in the second chart, and in the first if `below` is given.
+    """
     p, s = run.measures["positional"], run.measures["symbolic"]
     kinds = {"positional": POSITIONAL, "symbolic": SYMBOLIC}
     gammas = list(result["purity"])
@@ -75,7 +78,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         alt.Chart(Inline(values=counts))
         .mark_line(interpolate="step-after")
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, below),
             y=alt.Y("heads:Q", title="pure heads", scale=alt.Scale(domain=[0, total])),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             strokeDash=alt.StrokeDash("gamma:N", title="up to gamma", sort=gammas).scale(range=[[1, 0], [2, 2]]),
