@@ -68,7 +68,9 @@ def check(page, pair, row):
     expected = on_sentences(pair, row)
     torch.testing.assert_close(torch.tensor(state["now"]), torch.tensor(expected), atol=1e-9, rtol=0)
     for side, weights in zip(("left", "right"), expected, strict=True):
-        assert page.locator(f".duet .bar.{side} output").all_inner_texts() == [f"{round(100 * x)} %" for x in weights]
+        assert page.locator(f".duet .bar.{side} output").all_inner_texts() == [
+            f"{round(100 * x)}\N{NO-BREAK SPACE}%" for x in weights
+        ]
 
 
 def test_a_sentence_can_be_dragged_and_both_heads_show_their_attention(front, pair):

@@ -9,7 +9,7 @@ const KINDS = ["positional", "symbolic"], SIDES = ["left", "right"];
 const FIRST = 1400, PAUSE = 1900; // milliseconds before a demonstration begins, and between its moves
 const stillness = window.matchMedia("(prefers-reduced-motion: reduce)");
 
-const percent = (x) => `${Math.round(100 * x)} %`;
+const percent = (x) => `${Math.round(100 * x)}\u00a0%`;
 const most = (values) => values.indexOf(Math.max(...values));
 
 export class Duet {
@@ -43,7 +43,7 @@ export class Duet {
   build(all) {
     const { root, spans, texts, heads, subject } = this;
     const head = (n, what) => element("div", {}, element("b", {}, what), heads[n].name);
-    const names = element("div", { class: "names" }, head(0, "looks at a place"), element("div", {}, "drag a sentence"), head(1, "looks at a thing"));
+    const names = element("div", { class: "names" }, head(0, "looks at a place"), element("div", {}, "drag a sentence (dashed: before)"), head(1, "looks at a thing"));
     this.bars = SIDES.map((side) => spans.map(() => this.bar(side)));
     const rows = spans.map((_, k) => element("div", { class: "row" }, this.bars[0][k].node, element("div", {}), this.bars[1][k].node));
     this.chips = texts.map((text, unit) => this.chip(text, unit));
