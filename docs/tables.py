@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
+from ropescope.studies.checks import page_headline  # noqa: E402
 from ropescope.studies.claims import Claim, judge, small_p, span  # noqa: E402
 from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
 
@@ -419,6 +420,7 @@ FACTS: dict[str, Callable[[], str]] = {
     "claim-counts": claim_counts,
     "claims": lambda: f"\n{markdown(claims())}",
     "family-counts": family_counts,
+    "page-speed": lambda: f"\n{page_headline(read_run(ROOT / 'results/page'))}.\n",
 }
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n\n?(?:\|.*\n){2})((?:\|.*\n)*)(?=\n?<!-- end of table -->)")
 FACT = re.compile(r"(<!-- fact: ([\w-]+) -->).*?(<!-- end of fact -->)", re.S)

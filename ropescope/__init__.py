@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .api import open_run as open_run
     from .api import page as page
+    from .api import playground as playground
     from .api import preview as preview
     from .api import run as run
     from .api import save_run as save_run
@@ -164,6 +165,7 @@ _ROOMS = {
     "Result": "studies.result",
     "open_run": "api",
     "page": "api",
+    "playground": "api",
     "preview": "api",
     "run": "api",
     "save_run": "api",

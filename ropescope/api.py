@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import console
+from .html.inline import InlinePage
 from .report import page as pages
+from .report import playground as playgrounds
 from .runs import Engine, find_runs, read_run
 from .studies import study_named, study_of
 from .studies.claims import Claim, judge
@@ -27,6 +29,7 @@ def run(
     engine: str = "here",
     address: str | None = None,
     progress: bool = True,
+    open: bool = False,
     **settings: Any,
 ) -> Result:
     """The result of a study. The shell command of the same name does the same: `ropescope STUDY`.
@@ -37,9 +40,11 @@ def run(
     engine    "here", or "ray" for studies that can run on a Ray cluster
     address   address of the Ray cluster; without it a cluster is started on this machine
     progress  show progress bars on a terminal
+    open      open the study's own page, `index.html` in `out`, in the browser; for studies that have one, such as "profile"
     settings  settings of the study, named as the options of the command; `ropescope STUDY --help` lists them
 
-    Raises ValueError if there is no such study, a setting is not allowed, or the folder holds a different run.
+    Raises ValueError if there is no such study, a setting is not allowed, the folder holds a different run, or there is no page
+    to open.
 
     >>> import ropescope as rs
     >>> result = rs.run("theory", inputs=100, longest=200, draws=20)
@@ -51,7 +56,12 @@ def run(
     """
     chosen = study_named(study)
     where = Engine(engine, address, worker_lost)
-    return run_with_page(chosen, make_settings(chosen, settings, preset), None if out is None else Path(out), where, progress)
+    if open and (out is None or chosen.page is None):
+        raise ValueError("open needs out, the folder of the page" if chosen.page else f"open: {study} has no page of its own")
+    result = run_with_page(chosen, make_settings(chosen, settings, preset), None if out is None else Path(out), where, progress)
+    if open:
+        open_page(result.folder / "index.html")
+    return result
 
 
 def run_with_page(study: Study, settings: Settings, out: Path | None, engine: Engine, progress: bool = True) -> Result:
@@ -103,12 +113,47 @@ def open_run(folder: str | Path) -> Result:
     return Result(study_of(found), found)
 
 
-def page(folders: Sequence[str | Path], out: str | Path = "out/report.html", title: str = "ropescope report") -> Path:
+def open_page(path: Path) -> bool:
+    """Open a page in the browser of the desktop; returns whether there was one."""
+    import webbrowser  # noqa: PLC0415
+
+    return webbrowser.open(path.resolve().as_uri())
+
+
+def playground(run: Result | str | Path) -> InlinePage:
+    """The playground of a run, which notebooks display: move tokens or sentences and watch the attention of every head.
+
+    run  a result, or the path of a run folder; profiles and runs of `mechanisms` hold what it needs
+
+    It needs no network. `.save("playground.html")` writes it as a page.
+
+    Raises ValueError if the run folder holds no playground.
+
+    >>> import ropescope as rs
+    >>> rs.playground("results/profile-stories15M").save("out/playground.html").stat().st_size > 100_000
+    True
+    """
+    found = run if isinstance(run, Result) else open_run(run)
+    data = found.run.read("playground.json")
+    if not data:
+        raise ValueError(f"{found.folder} holds no playground: profile a model on prompts of at most 192 tokens")
+    name = found.study.title(found.run)
+    return InlinePage(playgrounds.page({name: data}, f"Playground: {name}"), f"Playground: {name}", 900)
+
+
+def page(
+    folders: Sequence[str | Path],
+    out: str | Path = "out/report.html",
+    title: str | None = None,
+    *,
+    open: bool = False,
+) -> Path:
     """The path of an HTML page that shows all runs in the given folders and below them. It needs no network.
 
     folders  run folders, or folders that contain run folders
     out      file to write; an existing file is replaced
-    title    title of the page
+    title    title of the page; without one it is called after its run, or asks what all runs are about
+    open     open it in the browser
 
     Raises ValueError if a folder does not exist, holds no run, or holds a damaged one.
 
@@ -116,14 +161,18 @@ def page(folders: Sequence[str | Path], out: str | Path = "out/report.html", tit
     >>> rs.page(["results/theory", "results/bench"], "out/theory.html").stat().st_size > 100_000
     True
     """
-    return pages.write_page([Path(folder) for folder in folders], Path(out), title)
+    path = pages.write_page([Path(folder) for folder in folders], Path(out), title)
+    if open:
+        open_page(path)
+    return path
 
 
-def save_run(scores: xr.Dataset, out: str | Path) -> Path:
+def save_run(scores: xr.Dataset, out: str | Path, *, open: bool = False) -> Path:
     """The path of a page of these scores. The run folder `out` gets data, figures and summary, as by `ropescope profile`.
 
     scores  from `profile`, of any model that was opened in Python
     out     run folder, for `open_run`, `page` and `ropescope report`
+    open    open the page in the browser
 
     Raises ValueError if the folder holds a different run.
 
@@ -136,7 +185,10 @@ def save_run(scores: xr.Dataset, out: str | Path) -> Path:
     from .studies.profile.answers import write_scores  # noqa: PLC0415  # needs torch, which pages do not
 
     write_scores(scores, folder)
-    return pages.write_page([folder], folder / "index.html")
+    path = pages.write_page([folder], folder / "index.html")
+    if open:
+        open_page(path)
+    return path
 
 
 def scoreboard(folders: Sequence[str | Path]) -> list[Claim]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import altair as alt
 
 from .html import ASSETS, asset, document, engine, for_script, packed_engine
+from .html.inline import InlinePage
 from .html.modules import joined
 from .runs import write_whole
 
@@ -76,9 +77,37 @@ class _Json(json.JSONEncoder):
         return str(for_script(o))
 
 
+LEGENDS = {"direction": "horizontal", "anchor": "start", "margin": 28}
+"""Several legends of a chart beside each other."""
+HOUSE: dict[str, dict[str, Any]] = {
+    "title": {
+        "anchor": "start",
+        "frame": "group",
+        "fontSize": 12.5,
+        "subtitleFontSize": 11.5,
+        "subtitleColor": "#555555",
+        "subtitlePadding": 4,
+    },
+    "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": 500, "labelLimit": 320},
+    "legend": {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": 500, "symbolOpacity": 1, "labelLimit": 400}
+    | {"orient": "top", "titleOrient": "left", "offset": 6, "columnPadding": 14, "layout": {"top": LEGENDS, "bottom": LEGENDS}},
+    "header": {"labelFontSize": 12, "titleFontSize": 12},
+}
+"""How all charts look: sizes of text, titles that start at the left, legends that take no width. A chart's own settings win."""
+HEADING = 15
+"""Font size of the title of a whole chart."""
+
 CONTROL = re.compile(r"\\u(?:00[01][0-9a-f]|fff[ef]|202[89])")
 """Characters in JSON that XML does not have: vl-convert aborts the process if they are in a label of a picture. Two more end
 lines in Vega's expressions, so that a chart with them is not drawn."""
+
+
+def _dress(spec: dict[str, Any]) -> None:
+    """Make a chart look like all others, but for what it sets itself."""
+    own = spec["config"]
+    spec["config"] = {**own, **{part: {**look, **own.get(part, {})} for part, look in HOUSE.items()}}
+    if isinstance(spec.get("title"), dict):
+        spec["title"] = {"fontSize": HEADING, "frame": "bounds", "offset": 12, **spec["title"]}
 
 
 class _Escaped:
@@ -89,22 +118,28 @@ class _Escaped:
 
     def to_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().to_dict(*given, **named)  # type: ignore[misc]
+        if "config" in found:  # only whole charts have one
+            _dress(found)
         text = json.dumps(found)
         return json.loads(CONTROL.sub(r"\\ufffd", text)) if CONTROL.search(text) else found
 
     def to_html(self, *given: Any, **named: Any) -> str:
         return super().to_html(*given, **{**named, "json_kwds": {"cls": _Json}})  # type: ignore[misc, no-any-return]
 
-    def save(self, fp: Any, format: Any = None, *given: Any, **named: Any) -> None:
-        is_html = format == "html" or (format is None and str(fp).endswith(".html"))
-        more = {"json_kwds": {"cls": _Json}} if is_html else {}
-        super().save(fp, format, *given, **{**named, **more})  # type: ignore[misc]
-
     def _repr_mimebundle_(self, *given: Any, **named: Any) -> Any:
+        """For notebooks: the chart in an iframe that needs no network. A renderer that the user has chosen comes first."""
+        if alt.renderers.active == "default":
+            title = _plain_title(self)
+            return {"text/plain": f"<chart: {title}>", "text/html": InlinePage(chart_page(self, title), title)._repr_html_()}
         shown = super()._repr_mimebundle_(*given, **named)  # type: ignore[misc]
         if isinstance(shown, dict) and "text/html" in shown:
             return alt.renderers.get()(self.to_dict(context={"pre_transform": False}), json_kwds={"cls": _Json})  # type: ignore[misc]
         return shown
+
+    def save(self, fp: Any, format: Any = None, *given: Any, **named: Any) -> None:
+        is_html = format == "html" or (format is None and str(fp).endswith(".html"))
+        more = {"json_kwds": {"cls": _Json}} if is_html else {}
+        super().save(fp, format, *given, **{**named, **more})  # type: ignore[misc]
 
 
 @cache
@@ -126,11 +161,16 @@ def literal(value: Any) -> str:
 
 def title_of(figure: Figure) -> str:
     """The title of a figure as text."""
-    if figure.title:
-        return figure.title
-    title = figure.chart.title
-    text = title if isinstance(title, str) else title.text
-    return " ".join(map(str, text)) if isinstance(text, list) else str(text)
+    return figure.title or _plain_title(figure.chart)
+
+
+def _plain_title(chart: Chart) -> str:
+    """The title of a chart as text; a word where it has none, or one that is computed as the chart is drawn."""
+    title = getattr(chart, "title", None)
+    text = title if isinstance(title, str) else getattr(title, "text", None)
+    if isinstance(text, list):
+        return " ".join(map(str, text))
+    return text if isinstance(text, str) else "chart"
 
 
 def picked(name: str = "") -> alt.Parameter:
@@ -152,15 +192,20 @@ def corners(gamma: float = 0.1, named: bool = True) -> list[Chart]:
     """Shaded and named corners of the plane of scores: pure heads, and uniform attention."""
 
     def corner(name: str, kind: str, x: float, y: float) -> list[Chart]:
-        """A shaded square with its corner at (x, y), and its name next to it, towards the middle."""
-        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name}
+        """A shaded square with its corner at (x, y), and its name where few heads are: as both scores sum to 1 or more."""
+        box = {"x": x, "x2": abs(x - gamma), "y": y, "y2": abs(y - gamma), "name": name, "low": 0.8 * gamma}
         base = alt.Chart(Inline(values=[box]))
         shade = base.mark_rect(color=COLOURS[kind], opacity=0.15).encode(
             across("x"), up("y"), x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q")
         )
-        look: dict[str, Any] = {"color": COLOURS[kind], "fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
-        look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "bottom", "dy": -4}
-        return [shade, base.mark_text(**look).encode(across("x"), up("y2"), text=alt.Text("name:N"))] if named else [shade]
+        if not named:
+            return [shade]
+        look: dict[str, Any] = {"fontStyle": "italic", "align": "right" if x > 0.5 else "left"}
+        look |= {"baseline": "top", "dy": 4} if y > 0.5 else {"baseline": "middle", "dx": -6}
+        # A rim, so that the name can be read over heads.
+        marks = [base.mark_text(stroke="white", strokeWidth=3, **look), base.mark_text(color=COLOURS[kind], **look)]
+        place = (across("x"), up("y2")) if y > 0.5 else (across("x2"), up("low"))
+        return [shade, *(mark.encode(*place, text=alt.Text("name:N")) for mark in marks)]
 
     return [
         *corner("pure positional", "positional", 1, 0),

@@ -177,6 +177,8 @@ def command_of(study: Study) -> Callable[..., None]:
         parameters["engine"] = _option(str, "here, or ray: side by side on a Ray cluster, with the same results.", "here")
         joined = "Ray cluster to join: host:port of its head, or auto."
         parameters["address"] = _option(str, joined, "one is started here for the run")
+    if study.page is not None:
+        parameters["open"] = _option(bool, "Open the page in the browser at the end.", "", "--open")
     if study.preview is not None:
         flag, text, _ = study.preview
         parameters[flag] = _option(bool, text, "", f"--{flag}")
@@ -240,6 +242,7 @@ def _run(study: Study, given: dict[str, Any]) -> None:
 
     out, engine, address = (given.pop(name, None) for name in ("out", "engine", "address"))
     preset = given.pop("preset", None) if study.presets else None
+    wants_page = bool(given.pop("open", False)) and study.page is not None
     only_shown = study.preview is not None and given.pop(study.preview[0], False)
     settings = make_settings(study, given, preset)
     folder = out or api.default_folder(study, settings)
@@ -260,6 +263,8 @@ def _run(study: Study, given: dict[str, Any]) -> None:
     pages = [name for name in result.summary["sha256"] if name.endswith(".html")]
     for name in ["index.html"] if study.page is not None else pages:
         say(f"look at {result.folder / name}")
+    if wants_page and not api.open_page(result.folder / "index.html"):
+        tell("ropescope: there is no browser to open the page in")
     if why := study.failed(result.run):
         _leave(why, 1)
 
@@ -276,17 +281,20 @@ def _show(parts: Iterable[Table | str]) -> None:
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of run folders.")],
     out: Annotated[Path, typer.Option(help="The page: one HTML file.")] = Path("out/report.html"),
-    title: Annotated[str, typer.Option(help="Its title.")] = "ropescope report",
+    title: Annotated[str | None, typer.Option(help="Its title.  [default: the model or the question]")] = None,
+    open: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write one page of any runs, with linked charts, to look at and to share. It needs no network."""
     import time
 
-    from .api import page
+    from .api import open_page, page
 
     started = time.perf_counter()
     with _signals():
         made = page(folders, out, title)
     say(f"{made}: {made.stat().st_size / 1e6:.2f} MB, made in {time.perf_counter() - started:.1f} s")
+    if open and not open_page(made):
+        tell("ropescope: there is no browser to open the page in")
 
 
 def _version(wanted: bool) -> bool:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from profiles import geometry_rows, make_profile, path_rows, trace_rows, write_profile
 
-from ropescope.runs import read_run
+from ropescope.runs import read_run, write_summary
 from ropescope.studies import runner, studies
 from ropescope.studies.reproduce.steps import steps
 from ropescope.studies.training import run as training
@@ -83,4 +83,17 @@ def _sweep(folder: Path) -> None:
     shutil.rmtree(folder / "training")
 
 
-MAKERS = {"compare": _compare, "demo": _demo, "evaluate": _evaluate, "reproduce": _reproduce, "sweep": _sweep}
+def _hostile(folder: Path) -> None:
+    """A record like that of `hostile.py`, whose own is left out, as it names every field of every other run."""
+    folder.mkdir(parents=True)
+    write_summary(folder, "hostile", {"pages": 1, "seed": 0, "runs": ["made"]}, {"all": {"opened": 1, "ran": 0}})
+
+
+MAKERS = {
+    "compare": _compare,
+    "demo": _demo,
+    "evaluate": _evaluate,
+    "hostile": _hostile,
+    "reproduce": _reproduce,
+    "sweep": _sweep,
+}

@@ -49,8 +49,9 @@ REST = """async () => {
 
 def draw_all(page):
     """Scroll through the page until every chart is drawn."""
-    page.evaluate("for (const part of document.querySelectorAll('.run > details')) part.open = true")
-    for figure in page.locator(".figures figure").all():
+    page.evaluate("for (const part of document.querySelectorAll('details:has(.run), .run > .fold')) part.open = true")
+    page.evaluate("Promise.all([...document.querySelectorAll('.playground')].map((one) => one.play()))")
+    for figure in page.locator("figure[data-chart]").all():
         figure.evaluate("part => part.scrollIntoView({ behavior: 'instant' })")
         figure.locator(".plot.drawn:not(.stale) svg").wait_for()
     page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")

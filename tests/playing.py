@@ -153,7 +153,7 @@ def playing(tmp_path: Path, *played: Played, **context):
 
 
 def state(tab, nth: int = 0) -> dict:
-    return tab.locator(".playground").nth(nth).evaluate("element => element.playground.state()")
+    return tab.locator(".playground").nth(nth).evaluate("async (one) => (await one.play(), one.playground.state())")
 
 
 def choose(tab, layer: int, head: int, nth: int = 0) -> None:
@@ -167,8 +167,12 @@ def token(tab, place: int):
 
 
 def middle(tab, place: int) -> tuple[float, float]:
-    tab.evaluate("Promise.all(document.getAnimations().map(one => one.finished.catch(() => null)))")  # nothing glides any more
-    box = token(tab, place).bounding_box()
+    return middle_of(token(tab, place))
+
+
+def middle_of(part) -> tuple[float, float]:
+    part.page.evaluate("Promise.all(document.getAnimations().map(one => one.finished.catch(() => null)))")  # nothing glides
+    box = part.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 

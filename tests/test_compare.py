@@ -107,7 +107,7 @@ def test_the_command_compares_run_folders(profiles, tmp_path):
     np.testing.assert_allclose(result.dataset.change, lead[1] - lead[0], atol=1e-5)
     assert result.summary["results"]["paired"]
     assert "one beside two" in result.headline
-    assert list(result.figures()) == ["heads", "maps", "depth"]
+    assert list(result.figures()) == ["heads", "depth", "maps"]
     assert (tmp_path / "out" / "heads.csv").read_text(encoding="utf-8").startswith("layer,head,lead_a,")
     assert "keep their kind" in str(result.table())
     page = rs.page([tmp_path / "out"], tmp_path / "page.html")

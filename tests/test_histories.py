@@ -167,11 +167,11 @@ def test_what_some_rows_lack_is_nan_in_them():
 def test_every_chart_is_drawn_in_a_browser(folder, tmp_path):
     page = write_page([folder], tmp_path / "page.html")
     with opened(page, viewport={"width": 1280, "height": 900}) as (browser, complaints):
-        for figure in browser.locator(".figures figure").all():
+        for figure in browser.locator(".run figure[data-chart]").all():
             figure.evaluate("part => part.scrollIntoView({ behavior: 'instant' })")
             figure.locator(".plot.drawn").wait_for()
         names = ("film", "head", "learning", "heads", "layers")
-        found = [one.get_attribute("id") for one in browser.locator(".figures figure").all()]
+        found = [one.get_attribute("id") for one in browser.locator(".run figure[data-chart]").all()]
         assert found == [f"watched-{name}" for name in names]
         tiles = browser.locator("#watched-learning svg .mark-rect path")
         assert tiles.count() >= 12

@@ -20,7 +20,7 @@ import ropescope as rs
 from ropescope import console
 from ropescope.charts import Figure, literal, picture, plane_chart, write_chart
 from ropescope.html import ASSETS, Ids, document, for_script, render
-from ropescope.report import page as module
+from ropescope.report import sections
 from ropescope.report.page import write_page
 from ropescope.report.playground import page as playground_page
 from ropescope.studies import studies, study_named
@@ -114,12 +114,13 @@ def test_runs_may_have_any_name_and_the_same_name(tmp_path):
     ids = re.findall(r'\bid="(.*?)"', page.read_text())
     assert len(ids) == len(set(ids))
     with opened(page) as (tab, complaints):
+        tab.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
         for section in tab.locator(".run").all():
-            section.evaluate("part => { part.querySelector('details').open = true; part.scrollIntoView() }")
+            section.evaluate("part => part.scrollIntoView()")
             section.locator(".plot.drawn svg").first.wait_for()
         assert tab.locator(".run").count() == len(names)
-        for link in tab.locator("nav a").all():
-            assert tab.locator(".run").evaluate_all(
+        for link in tab.locator("nav a, #runs a").all():
+            assert tab.locator("section").evaluate_all(
                 "(all, id) => all.some((one) => one.id === id)", link.get_attribute("href")[1:]
             )
         assert complaints == []
@@ -128,7 +129,7 @@ def test_runs_may_have_any_name_and_the_same_name(tmp_path):
 def test_a_name_of_a_figure_with_an_image_in_it(tmp_path, monkeypatch):
     """A task's name in a summary is part of the names of figures, which went unescaped into `id`, `href` and `data-chart`."""
     study = replace(study_named("bench"), figures=lambda _: {IMAGE: Figure(plane_chart([ROW]), IMAGE, IMAGE)})
-    monkeypatch.setattr(module, "study_of", lambda _: study)
+    monkeypatch.setattr(sections, "study_of", lambda _: study)
     text = write_page([RESULTS / "bench-watch"], tmp_path / "page.html").read_text()
     assert "<img" not in text
     assert re.search(r'<figure class="full" id="bench-watch-+img-src-x-onerror-hit" data-chart="0" tabindex', text)

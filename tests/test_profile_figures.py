@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 ABOUT = "made-by-hand, float32; 20 made up"
 OF_PLANES = ["head", "planes", "planes-of-heads", "norms"]
-NAMES = ["heads", "head", "heat-maps", "depth", "planes", "planes-of-heads", "norms", "sensitivity", "classical"]
+NAMES = ["kinds", "heads", "head", "depth", "heat-maps", "planes", "planes-of-heads", "norms", "sensitivity", "classical"]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_details_of_heads_have_figures_under_either_name_of_their_file(tmp_path)
     details = {"traces": trace_rows(), "path": path_rows(), "geometry": geometry_rows()}
     run = write_profile(tmp_path, make_profile(inputs=2, layers=4, heads=2, planes=8), details)
     drawn = [name for name in figures(run) if name not in NAMES]
-    assert drawn == ["head-geometry", "traces", "path", "geometry"]
+    assert drawn == ["traces", "path", "geometry"]
     (tmp_path / "head_details.json").rename(tmp_path / "closer.json")  # as version 0.1 called it
     assert [name for name in figures(run) if name not in NAMES] == drawn
 
@@ -83,7 +83,7 @@ def test_what_was_not_measured_is_not_drawn(tmp_path):
 
 
 def test_statistics_alone_have_figures_too(run, tmp_path):
-    assert list(figures(Run(tmp_path, run.summary))) == ["heads", "heat-maps", "depth", "planes"]
+    assert list(figures(Run(tmp_path, run.summary))) == ["kinds", "heads", "depth", "heat-maps", "planes"]
 
 
 def test_titles_say_what_is_seen(profile, specs):

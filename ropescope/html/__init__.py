@@ -7,6 +7,20 @@ elements. So nothing in a run folder or in a model can become an element, an att
 
 from __future__ import annotations
 
-from .template import ASSETS, Ids, asset, document, engine, for_script, packed, packed_engine, render
+from .glossary import GLOSSARY
+from .template import ASSETS, Ids, asset, document, engine, for_script, packed, packed_bytes, packed_engine, page_style, render
 
-__all__ = ["ASSETS", "Ids", "asset", "document", "engine", "for_script", "packed", "packed_engine", "render"]
+__all__ = [
+    "ASSETS",
+    "GLOSSARY",
+    "Ids",
+    "asset",
+    "document",
+    "engine",
+    "for_script",
+    "packed",
+    "packed_bytes",
+    "packed_engine",
+    "page_style",
+    "render",
+]

@@ -15,6 +15,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from .glossary import explained
+
 ASSETS = Path(__file__).parent / "assets"
 # Nothing in a script element may look like the end of it, or like a comment; U+2028 and U+2029 end lines in old scripts.
 UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
@@ -25,13 +27,15 @@ POLICY = "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; b
 
 @cache
 def _templates() -> Environment:
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(ASSETS / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["explained"] = lambda text: render("text.html", pieces=explained(str(text)))
+    return made
 
 
 def render(template: str, **data: Any) -> Markup:
@@ -71,7 +75,12 @@ def packed_engine() -> Markup:
 
 def packed(text: str) -> Markup:
     """Return compressed text for a script element: nothing in it can end the element."""
-    return Markup(base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), 9, mtime=0)).decode())
+    return packed_bytes(text.encode(errors="backslashreplace"))
+
+
+def packed_bytes(content: bytes) -> Markup:
+    """Return compressed bytes for a script element: nothing in it can end the element."""
+    return Markup(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode())
 
 
 def for_script(data: Any) -> Markup:
@@ -83,6 +92,12 @@ def for_script(data: Any) -> Markup:
 def asset(name: str) -> Markup:
     """Return one of our own style sheets."""
     return Markup((ASSETS / name).read_text(encoding="utf-8"))
+
+
+def page_style() -> Markup:
+    """Return the style sheet of pages, with those of their parts."""
+    parts = sorted(path.name for path in (ASSETS / "page").glob("*.css"))
+    return Markup("").join([asset("page.css"), *(asset(f"page/{name}") for name in parts)])
 
 
 THEIRS = re.compile(r"(clip|gradient_)\d+|vg-tooltip-element|vega-(tooltip|embed)-style")

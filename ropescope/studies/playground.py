@@ -32,6 +32,8 @@ PAIRS = 6
 """Sentences of a binding prompt that is short enough to look at."""
 LONGEST = 192
 """Tokens of the longest prompt that is stored."""
+READABLE = 96
+"""Tokens of a text of many queries that are stored: up to its last query among them."""
 LARGEST = 4_000_000
 """Bytes of keys that are stored; of a larger model, every second (third, ...) layer."""
 ORDERS = 12
@@ -91,6 +93,18 @@ def subject_of_heads(
         if result["check"]["attention"] <= ATTENTION_ERROR and result["check"]["scores"] <= SCORE_ERROR:
             break
     return result
+
+
+def readable(prompt: Prompt) -> Prompt:
+    """The prompt itself, or a text of many queries up to the last of them that is near its start.
+
+    No token sees what follows it, so queries and keys are those of the whole text.
+    """
+    ends = [at for at in prompt.queries if at < READABLE]
+    if len(prompt) <= READABLE or not ends:
+        return prompt
+    blocks = tuple(block for block in prompt.blocks if block[1] <= ends[-1])
+    return Prompt(prompt.ids[: ends[-1] + 1], blocks, prompt.tokens[: ends[-1] + 1], about=prompt.about)
 
 
 def task_prompt(task: MultihopTask, samples: Samples) -> tuple[Prompt, str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..charts import Figure
     from ..runs import Engine, Run
+    from .story import Question, View
 
 T = TypeVar("T")
 Unit = TypeVar("Unit")
@@ -83,12 +84,14 @@ class HeadChoice:
     heads      head numbers within a layer
     first      name of the head that is selected at first
     described  one line about each head, by name
+    kinds      what each head mainly is over all inputs, by name: positional, symbolic or mixed; empty if that is not known
     """
 
     layers: list[int]
     heads: list[int]
     first: str
     described: dict[str, str]
+    kinds: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,11 @@ class Study:
     page      folders of the runs that the run's own page shows; the page is written to `index.html` in the run folder
     own       whether `run` itself locks its folders and writes their summaries; they are the sources of its outcome
     preview   flag and help of an option that runs nothing, and the function of settings and folder that it calls
+    question  section of the page to which its runs belong
+    title     what the page calls a run, in words; the name of its folder is shown beside it
+    lead      what stands first in the section of a run: a `View`, or None
+    tail      what stands after its charts
+    overview  a view of all runs of the study together, or None; it stands in the section of its question
     """
 
     name: str
@@ -231,8 +239,13 @@ class Study:
     page: Callable[[Run], list[Path]] | None = None
     own: bool = False
     preview: tuple[str, str, Callable[[Settings, Path], list[Table | str]]] | None = None
+    question: Question = "How is it checked, and what does it cost?"
+    title: Callable[[Run], str] = lambda run: run.name
+    lead: Callable[[Run], View | None] = lambda _: None
+    tail: Callable[[Run], View | None] = lambda _: None
+    overview: Callable[[Sequence[Run]], View | None] = lambda _: None
 
     def __post_init__(self) -> None:
         """Let all that describes a run read it so that nothing unmeasured is shown."""
-        for name in ("headline", "figures", "tables", "heads"):
+        for name in ("headline", "figures", "tables", "heads", "title", "lead", "tail"):
             object.__setattr__(self, name, _measured(getattr(self, name)))

@@ -83,7 +83,7 @@ def test_hostile_text_is_shown_and_never_executed(tmp_path):
         tab.get_by_label("Any order").fill(HOSTILE[1])
         press(tab, "Set")
         assert tab.evaluate("window.hacked") is None
-        assert tab.locator("script").count() == 2  # the data and the code
+        assert tab.locator("script").count() == 3  # the data, their arrays and the code
         assert tab.locator("img").count() == 0
         assert complaints == []
 

@@ -48,8 +48,8 @@ HURRY = """(numbers) => {
   const sections = [...document.querySelectorAll(".run")], any = (list, n) => list[n % list.length];
   const acts = [
     () => document.getElementById("theme").click(),
-    (n) => (any(sections, n).querySelector("details").open ^= 1),
-    (n) => any([...document.querySelectorAll(".figures figure")], n).scrollIntoView({ behavior: "instant" }),
+    (n) => any([...document.querySelectorAll("details.more, .run > .fold")], n).toggleAttribute("open"),
+    (n) => any([...document.querySelectorAll("figure[data-chart]")], n).scrollIntoView({ behavior: "instant" }),
     (n) => any([...document.querySelectorAll("[data-step]")], n).click(),
     (n) => any([...document.querySelectorAll(".play")], n).click(),
     (n) => {
@@ -63,17 +63,21 @@ HURRY = """(numbers) => {
     },
     (n) => {
       const playground = document.querySelector(".playground").playground;
-      playground.pick(n % playground.subject.layers.length, n % 9);
+      playground?.pick(n % 30, n % 9);
     },
-    (n) => any([...document.querySelectorAll(".playground .controls button, .playground .modes input")], n).click(),
+    (n) => {
+      const all = document.querySelectorAll(".playground .controls button, .playground .modes input, .duet button");
+      any([...all], n).click();
+    },
     (n) => (location.hash = any(["", "%", "%E0%A4%A", "#nowhere", ...sections.map((one) => one.id)], n)),
   ];
   for (const n of numbers) any(acts, n)(Math.floor(n / acts.length));
 }"""
 # Charts on the page whose head, film or colours are not what is chosen.
-ASTRAY = """() => [...document.querySelectorAll(".figures figure")].filter((figure) => {
+ASTRAY = """() => [...document.querySelectorAll("figure[data-chart]")].filter((figure) => {
   if (!figure.querySelector(".plot.drawn svg")) return false;
-  const section = figure.closest(".run"), { signals } = figure.view.getState();
+  const section = document.getElementById(figure.dataset.of) ?? figure.closest(".run, #findings");
+  const { signals } = figure.view.getState();
   const value = (name) => section.querySelector(name)?.value;
   const head = `L${value("[data-pick=layer]")} H${value("[data-pick=head]")}`;
   const label = figure.querySelector(".role-axis-label text, .role-legend-label text");
@@ -104,10 +108,14 @@ def test_a_page_used_in_a_hurry_shows_what_was_chosen(both, seed):
 
 
 def test_a_head_chosen_while_the_page_is_opening_stays_chosen(both):
-    """The playground is there before the picker has its options: the first choice must not be overwritten when they come."""
+    """The playground may be there before the picker has options: the first choice must not be overwritten when they come."""
     with opened(both, viewport={"width": 1280, "height": 900}) as (page, complaints):
         page.add_init_script(
-            "addEventListener('DOMContentLoaded', () => document.querySelector('.playground').playground.pick(2, 3))"
+            """addEventListener("DOMContentLoaded", async () => {
+              const root = document.querySelector(".playground");
+              await root.play();
+              root.playground.pick(2, 3);
+            })"""
         )
         page.reload()
         draw_all(page)

@@ -54,6 +54,7 @@ STUDIES = (
     Study(
         "bench",
         heading="Checks and costs",
+        title=here("story:title"),
         help="Time scores, data, training and watching, as ratios in one run against doing it another way.",
         examples=(
             "ropescope bench scores --tokens 17,128 --rounds 5",

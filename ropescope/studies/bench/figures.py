@@ -59,4 +59,4 @@ def cost_chart(rows: Rows, about: str) -> Chart:
     points = base.mark_point(filled=True, size=70, opacity=1)
     points = points.encode(shape=alt.Shape("ratio:N", legend=legend).scale(domain=domain, range=shapes))
     title = alt.TitleParams("What all swaps cost, beside a plain pass", subtitle=about, anchor="start")
-    return alt.layer(base.mark_line(strokeWidth=2), points).properties(width=520, height=280, title=title)
+    return alt.layer(base.mark_line(strokeWidth=2), points).properties(width=860, height=280, title=title)

@@ -49,6 +49,8 @@ STUDIES = (
     Study(
         "canonical",
         heading="Canonical tasks",
+        question="Through which frequencies?",
+        title=here("story:title"),
         help="Train one-head models on Index, Retrieval and partial induction at every RoPE angle, and check built heads.\n\n"
         "Give the same command again to resume.",
         examples=(

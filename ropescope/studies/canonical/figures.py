@@ -171,7 +171,7 @@ def learning_figure(trained: Mapping[str, Any], curves: Mapping[str, Any], about
                 detail=alt.Detail("angle:Q"),
                 tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("angle:Q", format=".3g"), alt.Tooltip("accuracy:Q", format=".3f")],
             )
-            .properties(width=330, height=210, title=title)
+            .properties(width=420, height=210, title=title)
         )
     rows = [alt.hconcat(*panels[:2], spacing=24), alt.hconcat(*panels[2:], spacing=24)]
     heading = _heading("Which angles learn which task", f"{_settings(about)}; every line is the mean over seeds at one angle")
@@ -266,7 +266,7 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         if kind == "keys":
             colour: Any = alt.value(COLOURS["symbolic"])
         else:
-            legend = alt.Legend(title="place asked for", orient="bottom", gradientLength=200, tickCount=5)
+            legend = alt.Legend(title="place asked for", type="gradient", orient="bottom", gradientLength=120, tickCount=5)
             colour = alt.Color("of:Q", legend=legend).scale(scheme=RANK)
         base = alt.Chart(Inline(values=values)).encode(
             alt.X("x:Q", title=None, scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis), color=colour

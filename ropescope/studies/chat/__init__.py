@@ -86,6 +86,8 @@ STUDIES = (
     Study(
         "llm",
         heading="Chat models",
+        question="Do chat models show it?",
+        title=here("story:title"),
         help=(
             "Accuracy of a chat model on the number and letter tasks over length, beside paper B's. Run it again to resume.\n\n"
             "Keys are read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) and never stored. "

@@ -112,7 +112,7 @@ def _panel(task: str, cells: Mapping[str, Any], name: str, first: bool) -> Chart
         base = alt.Chart(alt.InlineData(values=needed))
         parts.append(base.mark_point(shape="triangle-up", size=70, color="#666666").encode(across, up("mean")))
         parts.append(base.mark_text(dy=14, color="#666666", fontStyle="italic").encode(across, up("mean"), text="says:N"))
-    return alt.layer(*parts).properties(width=330, height=280, title=f"{task} task")
+    return alt.layer(*parts).properties(width=420, height=280, title=f"{task} task")
 
 
 def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
@@ -141,28 +141,10 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
         )
         panels.append(
             (base.mark_line(strokeWidth=2) + base.mark_point(filled=True, size=50, opacity=1).encode(shape=shape)).properties(
-                width=250, height=220, title=f"{task} task"
+                width=420, height=220, title=f"{task} task"
             )
         )
-    lost = [
-        {"model": model["model"], "task": task, "late": model["profile"]["symbolic_late"], **model["with_length"][task]}
-        for model in models
-        for task in tasks
-        if task in model["with_length"]
-    ]
-    points = (
-        alt.Chart(alt.InlineData(values=lost))
-        .mark_point(filled=True, size=110, opacity=1)
-        .encode(
-            alt.X("late:Q", title="median symbolic score, second half of the layers", scale=alt.Scale(domain=[0, 1])),
-            alt.Y("lost:Q", title="accuracy lost, shortest to longest", axis=alt.Axis(gridOpacity=0.5), scale=LOST),
-            color=colour,
-            shape=shape,
-            column=alt.Column("task:N", title=None, sort=tasks, header=alt.Header(labelExpr="datum.value + ' task'")),
-            tooltip=["model:N", "task:N", "late:Q", "lost:Q", "mean:Q"],
-        )
-        .properties(width=250, height=220)
-    )
+    points = _lost(models, tasks, colour, shape)
     heading = alt.TitleParams(
         "Do models with more symbolic late heads lose less with length?",
         subtitle="above: accuracy of each model; below: what it loses from its shortest to its longest window",
@@ -174,4 +156,32 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
         .resolve_scale(color="shared", shape="shared")
         .properties(title=heading)
         .configure_title(fontSize=13, subtitleFontSize=12)
+    )
+
+
+def _lost(models: Sequence[Mapping[str, Any]], tasks: Sequence[str], colour: alt.Color, shape: alt.Shape) -> Chart:
+    """What each model loses with length, against how symbolic its late heads are: a panel for each task."""
+    lost = [
+        {"model": model["model"], "task": task, "late": model["profile"]["symbolic_late"], **model["with_length"][task]}
+        for model in models
+        for task in tasks
+        if task in model["with_length"]
+    ]
+    return (
+        alt.Chart(alt.InlineData(values=lost))
+        .mark_point(filled=True, size=110, opacity=1)
+        .encode(
+            alt.X("late:Q", title="median symbolic score, second half of the layers", scale=alt.Scale(domain=[0, 1])),
+            alt.Y("lost:Q", title="accuracy lost, shortest to longest", axis=alt.Axis(gridOpacity=0.5), scale=LOST),
+            color=colour,
+            shape=shape,
+            column=alt.Column(
+                "task:N",
+                title=None,
+                sort=tasks,
+                header=alt.Header(labelExpr="datum.value + ' task'", labelAnchor="start", labelFontWeight="bold"),
+            ),
+            tooltip=["model:N", "task:N", "late:Q", "lost:Q", "mean:Q"],
+        )
+        .properties(width=420, height=220)
     )

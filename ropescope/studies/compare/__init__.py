@@ -45,5 +45,7 @@ STUDIES = (
         figures=here("figures:figures"),
         tables=here("tables:tables"),
         dataset=here("tables:dataset"),
+        question="What do heads do?",
+        title=here("tables:title"),
     ),
 )

@@ -35,10 +35,12 @@ def figures(run: Run) -> dict[str, Figure]:
             "One point per head. On the diagonal nothing changed; filled points changed beyond chance.",
             width="half",
         )
-        found["maps"] = Figure(_maps(rows, names), "Layers downwards. Blue is mainly positional, orange mainly symbolic.")
     found["depth"] = Figure(
         _depth(run.results, names), "Share of heads of each kind in each third of the layers.", width="half"
     )
+    if rows:
+        reading = "Layers from left to right. Blue is mainly positional, orange mainly symbolic."
+        found["maps"] = Figure(_maps(rows, names), reading)
     return found
 
 
@@ -48,8 +50,8 @@ def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mappin
     base = alt.Chart(Inline(values=shown))
     kinds = alt.Scale(domain=list(KINDS[:3]), range=RANGE[:3])
     points = base.mark_point(size=45, filled=False).encode(
-        x=alt.X("lead_a:Q", title=f"symbolic minus positional, {names['a']}", scale=ends),
-        y=alt.Y("lead_b:Q", title=f"symbolic minus positional, {names['b']}", scale=ends),
+        x=alt.X("lead_a:Q", title="symbolic minus positional in a", scale=ends),
+        y=alt.Y("lead_b:Q", title="symbolic minus positional in b", scale=ends),
         stroke=alt.Stroke("kind_b:N", title="kind in b", scale=kinds),
         fill=alt.Fill("kind_b:N", title="kind in b", scale=kinds),
         fillOpacity=alt.condition("datum.sure == 'p < 0.05'", alt.value(1), alt.value(0)),
@@ -59,38 +61,40 @@ def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mappin
     ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, color="black")
     chosen = ring.encode(x="lead_a:Q", y="lead_b:Q").add_params(picked())
     title = f"{results['kept']} of {results['heads']} heads keep their kind"
-    return alt.layer(line.encode(x="x:Q", y="y:Q"), chosen, points).properties(width=420, height=420, title=_title(title))
+    return alt.layer(line.encode(x="x:Q", y="y:Q"), chosen, points).properties(
+        width=420, height=420, title=_title(title, names=names)
+    )
 
 
 def _maps(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Chart:
+    """Layers across, heads down, as in a profile: both, and their difference."""
     charts: list[Chart] = []
     heads = len({row["head"] for row in rows})
-    step = max(8, min(22, 300 // heads))
-    for field, title in (("lead_a", names["a"]), ("lead_b", names["b"]), ("change", "b minus a")):
+    high = max(5, min(18, 220 // heads))
+    for field, title in (("lead_a", f"a: {names['a']}"), ("lead_b", f"b: {names['b']}"), ("change", "b minus a")):
+        length = max(60, min(140, high * heads))
         colour = alt.Color(
             f"{field}:Q",
             title=None,
             scale=alt.Scale(scheme="blueorange", domain=[-1, 1], clamp=True),
-            legend=alt.Legend(orient="bottom", gradientLength=max(120, heads * step), gradientThickness=10, values=[-1, 0, 1]),
+            legend=alt.Legend(orient="right", gradientLength=length, gradientThickness=12, values=[-1, 0, 1], format=".0f"),
         )
-        tiles = (
-            alt.Chart(Inline(values=rows))
-            .mark_rect()
-            .encode(
-                x=alt.X("head:O", axis=alt.Axis(labelAngle=0, labelOverlap="parity")),
-                y=alt.Y("layer:O", title=None if charts else "layer"),
-                color=colour,
-                tooltip=TOOLTIP,
-            )
+        axis = alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False, domain=False)
+        tiles = alt.Chart(Inline(values=rows)).mark_rect()
+        tiles = tiles.encode(
+            x=alt.X("layer:O", title="layer, first to last" if field == "change" else None, axis=axis),
+            y=alt.Y("head:O", title="head", axis=axis),
+            color=colour,
+            tooltip=TOOLTIP,
         )
-        charts.append(tiles.properties(width=alt.Step(step), height=alt.Step(13), title=_title(title, 12)))
-    whole = alt.hconcat(*charts, spacing=24).resolve_scale(color="independent")
+        charts.append(tiles.properties(width=900, height=high * heads, title=_title(title, 12)))
+    whole = alt.vconcat(*charts, spacing=14).resolve_scale(color="independent")
     return whole.properties(title=_title("Symbolic minus positional score of every head"))
 
 
 def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
     rows = [
-        {"profile": names[name], "layers": third, "kind": kind, "share": share, "order": KINDS.index(kind)}
+        {"profile": name, "layers": third, "kind": kind, "share": share, "order": KINDS.index(kind)}
         for name, depth in zip("ab", results["depth"], strict=True)
         for third, shares in depth.items()
         for kind, share in shares.items()
@@ -109,8 +113,10 @@ def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
             tooltip=[alt.Tooltip("profile:N"), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".0%")],
         )
     )
-    return bars.properties(width=300, height=50, title=_title("Kinds of heads by depth"))
+    return bars.properties(width=360, height=60, title=_title("Kinds of heads by depth", names=names))
 
 
-def _title(text: str, size: int = 15) -> alt.TitleParams:
-    return alt.TitleParams(text, anchor="start", fontSize=size)
+def _title(text: str, size: int = 15, names: Mapping[str, str] | None = None) -> alt.TitleParams:
+    """A title, with the names of both profiles below it, which are too long for axes."""
+    more = {"subtitle": [f"{which}: {name}" for which, name in names.items()]} if names else {}
+    return alt.TitleParams(text, anchor="start", fontSize=size, **more)

@@ -18,6 +18,11 @@ SHOWN = 10
 """Heads in the table of largest changes."""
 
 
+def title(run: Run) -> str:
+    """What the page calls the run: both profiles."""
+    return f"{run.results['names']['a']} beside {run.results['names']['b']}"
+
+
 def headline(run: Run) -> str:
     """How many heads keep their kind, and how many changed beyond chance."""
     found, names = run.results, run.results["names"]

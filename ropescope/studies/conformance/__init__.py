@@ -21,6 +21,7 @@ STUDIES = (
     Study(
         "conformance",
         heading="Checks and costs",
+        title=here("story:title"),
         help="Check which decoder families of the installed transformers can be opened, on a tiny random model of each.",
         examples=("ropescope conformance --out out/conformance", "ropescope conformance llama gemma3_text"),
         group="Checks",

@@ -43,7 +43,7 @@ def families_chart(rows: Rows, counted: Any) -> Chart:
             ],
         )
         .properties(
-            width=560,
+            width=760,
             height=alt.Step(26),
             title=alt.TitleParams(f"{len(rows)} families of models: {said}", subtitle="tiny random models", anchor="start"),
         )

@@ -55,6 +55,8 @@ STUDIES = (
     Study(
         "control",
         heading="Planes and heads changed",
+        question="Through which frequencies?",
+        title=here("story:title"),
         help="Drop, scale or stop RoPE planes, or ablate heads, and measure what the model can still do.\n\n"
         "Without drop, keep, scale, stop, p-rope and heads, many changes are tried. Give the same command again to resume.",
         examples=("ropescope control number --drop fast --out out/number-without-fast-planes",),

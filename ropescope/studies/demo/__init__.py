@@ -22,6 +22,8 @@ STUDIES = (
     Study(
         "demo",
         heading="First look",
+        question="What do heads do?",
+        title=here("story:title"),
         help="Score hand-made heads, an untrained GPT-J and two trained ones, and draw them in the positional-symbolic plane.",
         examples=("ropescope demo --out out/demo",),
         group="Your model",

@@ -44,6 +44,8 @@ STUDIES = (
     Study(
         "dynamics",
         heading="Training",
+        question="When do they form?",
+        title=here("story:title"),
         help="When heads became pure and hop counts were learned, with the curves.\n\n"
         "A folder of checkpoints as transformers writes them is measured checkpoint by checkpoint; the scores are stored in "
         "OUT/NAME. Give the same command again to resume after an interruption, or when there are more checkpoints.",

@@ -9,7 +9,11 @@ import numpy as np
 
 from ...runs import Trajectory
 
-WIDTH = 640
+WIDTH = 860
+
+
+STEPS = "training step"
+"""Title of the axis of steps."""
 
 
 def number(value: Any, digits: int = 4) -> float | None:
@@ -17,7 +21,9 @@ def number(value: Any, digits: int = 4) -> float | None:
     return round(float(value), digits) if np.isfinite(value) else None
 
 
-def step_axis(run: Trajectory) -> alt.X:
-    """Steps of training, from the first look to the last."""
+def step_axis(run: Trajectory, title: str | None = None) -> alt.X:
+    """Steps of training, from the first look to the last. Of panels below each other only the last needs a title."""
     first, last = min(0, int(run.steps[0])), int(run.steps[-1])
-    return alt.X("step:Q", title="training step", scale=alt.Scale(domain=[first, max(last, first + 1)], nice=False))
+    return alt.X("step:Q", title=title, scale=alt.Scale(domain=[first, max(last, first + 1)], nice=False)).axis(
+        tickCount=8, tickMinStep=1
+    )

@@ -41,10 +41,9 @@ def _charts_of_many(run: Trajectory, result: Mapping[str, Any], layers: Sequence
         *([accuracy_chart(run)] if run.accuracy is not None else []),
         *([many_heads.loss_chart(run)] if run.loss is not None else []),
         many_heads.kinds_chart(run),
-        many_heads.purity_map(run, result),
     ]
-    if (since := many_heads.since_chart(run, result)) is not None:
-        panels.append(since)
+    since = many_heads.since_chart(run, result)
+    panels += [many_heads.purity_map(run, result, since is None), *([since] if since is not None else [])]
     over_time = alt.vconcat(*panels).resolve_scale(color="independent", strokeDash="independent", shape="independent")
     telling = many_heads.telling_heads(run, result, layers)
     return {

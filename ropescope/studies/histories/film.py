@@ -9,7 +9,7 @@ import numpy as np
 
 from ...charts import COLOURS, PICKED, Chart, Inline, across, corners, literal, picked, up
 from ...runs import Trajectory
-from .axes import WIDTH, number, step_axis
+from .axes import STEPS, WIDTH, number, step_axis
 
 AT = "at"
 """The place in the film: a number of watched steps, with a fraction between two of them."""
@@ -99,7 +99,8 @@ def _labels(now: Chart) -> list[Chart]:
     shared = (
         now.transform_calculate(cell="round(datum.x * 16) + ' ' + round(datum.y * 16)")
         .transform_aggregate(heads="values(label)", x="mean(x)", y="mean(y)", groupby=["cell"])
-        .transform_calculate(names="join(pluck(datum.heads, 'label'), ' ')")
+        .transform_calculate(more="datum.heads.length > 3 ? ' +' + (datum.heads.length - 3) : ''")
+        .transform_calculate(names="join(slice(pluck(datum.heads, 'label'), 0, 3), ' ') + datum.more")
     )
     # Along the upper edge, where heads often stand in a row, labels go down aslant.
     sides: dict[str, dict[str, Any]] = {
@@ -187,7 +188,7 @@ def head_history_chart(run: Trajectory) -> Chart:
         .transform_fold([*names], ["measure", "value"])
         .mark_line(strokeWidth=2)
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, STEPS),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("measure:N", scale=colours, legend=legend),
             strokeDash=alt.StrokeDash("measure:N", legend=legend).scale(domain=names, range=[[1, 0], [6, 2], [2, 3]]),

@@ -10,7 +10,7 @@ import altair as alt
 from ...charts import COLOURS, Chart, Inline
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...runs import Trajectory
-from .axes import WIDTH, number, step_axis
+from .axes import STEPS, WIDTH, number, step_axis
 from .milestones import check_layers, heads_of, mean_purity
 
 GAP = 48
@@ -27,8 +27,8 @@ def telling_layers(result: Mapping[str, Any]) -> list[int]:
     return sorted([*sorted(chosen), *sorted(set(range(total)) - chosen)][: min(total, max(4, len(chosen)))])
 
 
-def accuracy_chart(run: Trajectory) -> Chart:
-    """Accuracy of each hop count, with mean purity |positional - symbolic| over heads."""
+def accuracy_chart(run: Trajectory, below: str | None = None) -> Chart:
+    """Accuracy of each hop count, with mean purity |positional - symbolic| over heads; `below` names the axis of steps."""
     accuracy = [
         {"step": int(step), "hops": str(hop), "value": number(value, 5)}
         for step, row in zip(run.steps, run.measures["accuracy"], strict=True)
@@ -39,20 +39,23 @@ def accuracy_chart(run: Trajectory) -> Chart:
         alt.Chart(Inline(values=accuracy))
         .mark_line()
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, below),
             y=alt.Y("value:Q", title="accuracy, purity", scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("hops:N", title="accuracy, hops", scale=alt.Scale(scheme="viridis")),
+            color=alt.Color("hops:N", title="hops", scale=alt.Scale(scheme="viridis")),
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("hops:N"), alt.Tooltip("value:Q")],
         )
     )
     mean = alt.Chart(Inline(values=degree)).mark_line(color="black", strokeDash=[4, 3])
-    return alt.layer(lines, mean.encode(x=step_axis(run), y="value:Q")).properties(
+    return alt.layer(lines, mean.encode(x=step_axis(run, below), y="value:Q")).properties(
         width=WIDTH, height=220, title="Accuracy per hop count; dashed: mean purity of heads"
     )
 
 
-def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Chart]:
-    """How many heads are pure at each step, and the step from which each of the finally pure ones stayed so."""
+def purity_charts(run: Trajectory, result: Mapping[str, Any], below: str | None = None) -> tuple[Chart, Chart]:
+    """How many heads are pure at each step, and the step from which each of the finally pure ones stayed so.
+
+    The axis of steps has a name in the second chart, and in the first if `below` is given.
+    """
     p, s = run.measures["positional"], run.measures["symbolic"]
     kinds = {"positional": POSITIONAL, "symbolic": SYMBOLIC}
     gammas = list(result["purity"])
@@ -75,7 +78,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         alt.Chart(Inline(values=counts))
         .mark_line(interpolate="step-after")
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, below),
             y=alt.Y("heads:Q", title="pure heads", scale=alt.Scale(domain=[0, total])),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             strokeDash=alt.StrokeDash("gamma:N", title="up to gamma", sort=gammas).scale(range=[[1, 0], [2, 2]]),
@@ -87,7 +90,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any]) -> tuple[Chart, Ch
         alt.Chart(Inline(values=since))
         .mark_point(filled=True, size=60)
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, STEPS),
             y=alt.Y("head:N", title="layer", scale=alt.Scale(domain=heads_of(result))),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
             shape=alt.Shape("gamma:N", title="up to gamma", sort=gammas),
@@ -109,7 +112,7 @@ def scores_chart(run: Trajectory, layers: Sequence[int]) -> Chart:
 def layers_chart(run: Trajectory) -> Chart:
     """Both scores and the entropy of every layer over steps."""
     layers = range(run.measures["positional"].shape[1])
-    parts = [_layer_lines(run, n).properties(width=200, height=120, title=f"layer {n}") for n in layers]
+    parts = [_layer_lines(run, n).properties(width=(WIDTH - 3 * GAP) // 4, height=110, title=f"layer {n}") for n in layers]
     return alt.concat(*parts, columns=4)
 
 
@@ -125,7 +128,7 @@ def _layer_lines(run: Trajectory, layer: int) -> Chart:
         alt.Chart(Inline(values=values))
         .mark_line()
         .encode(
-            x=step_axis(run).title(None).axis(tickCount=3),
+            x=step_axis(run).axis(tickCount=3),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("measure:N", title=None, scale=colours),
             strokeDash=alt.StrokeDash("measure:N", title=None).scale(domain=names, range=[[1, 0], [1, 0], [3, 3]]),

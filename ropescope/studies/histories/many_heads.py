@@ -11,13 +11,15 @@ import numpy as np
 from ...charts import COLOURS, PICKED, Chart, Inline, literal, picked
 from ...measures.purity import MARGIN, POSITIONAL, SYMBOLIC, head_kinds, purity
 from ...runs import Trajectory
-from .axes import WIDTH, number, step_axis
+from .axes import STEPS, WIDTH, number, step_axis
 from .milestones import check_layers, heads_of
 
 MOST_COLUMNS = 150
 """Steps that a map of purity shows; of more, evenly chosen ones."""
 MOST_ROWS = 48
 """Heads that can be listed below each other."""
+MOST_POINTS = 60
+"""Points that a line can have without looking like beads."""
 TELLING = 12
 """Heads that get a panel of their own."""
 KINDS = {"positional": POSITIONAL, "symbolic": SYMBOLIC}
@@ -45,13 +47,14 @@ def telling_heads(run: Trajectory, result: Mapping[str, Any], layers: Sequence[i
 
 
 def loss_chart(run: Trajectory) -> Chart:
-    """Loss at every measured step."""
+    """Loss wherever it is known: often it is logged less often than heads are looked at, and the line joins what there is."""
     assert run.loss is not None
-    rows = [{"step": int(step), "loss": number(value, 5)} for step, value in zip(run.steps, run.loss, strict=True)]
+    known = [(step, value) for step, value in zip(run.steps, run.loss, strict=True) if np.isfinite(value)]
+    rows = [{"step": int(step), "loss": number(value, 5)} for step, value in known]
     y = alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False))
     return (
         alt.Chart(Inline(values=rows))
-        .mark_line(color="#000000")
+        .mark_line(color="#000000", point=alt.OverlayMarkDef(color="#000000", size=14) if len(rows) <= MOST_POINTS else False)
         .encode(x=step_axis(run), y=y, tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("loss:Q")])
         .properties(width=WIDTH, height=140, title="Loss")
     )
@@ -92,8 +95,8 @@ def kinds_chart(run: Trajectory) -> Chart:
     )
 
 
-def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
-    """Every head at every look: blue is mainly positional, orange mainly symbolic."""
+def purity_map(run: Trajectory, result: Mapping[str, Any], is_last: bool = True) -> Chart:
+    """Every head at every look: blue is mainly positional, orange mainly symbolic. The last panel names the axis of steps."""
     names, (looks, layers, heads) = heads_of(result), run.measures["positional"].shape
     columns = np.unique(np.linspace(0, looks - 1, min(looks, MOST_COLUMNS)).round().astype(int))
     scores = {score: run.measures[score].reshape(looks, -1)[columns] for score in ("positional", "symbolic")}
@@ -110,20 +113,22 @@ def purity_map(run: Trajectory, result: Mapping[str, Any]) -> Chart:
     # A tick for a layer stands at its first head.
     ticks = list(range(0, layers * heads, heads * max(1, round(layers / 32))))
     labels = " : ".join(f"datum.value == {n} ? {literal(f'L{run.layers[n // heads]}')}" for n in ticks) + " : ''"
-    step = max(2.0, min(14.0, 560 / (layers * heads)))
+    step = max(2.0, min(14.0, 480 / (layers * heads)))
     shown_steps = run.steps[columns[:: max(1, round(len(columns) / 10))]].tolist()
     wide = max(4.0, WIDTH / len(columns))
     base = alt.Chart(Inline(values=rows)).transform_flatten(["step", "positional", "symbolic", "difference"])
     base = base.encode(
         x=alt.X(
             "step:O",
-            title="training step",
+            title=STEPS if is_last else None,
             axis=alt.Axis(values=shown_steps, labelAngle=0, labelExpr="format(datum.value, ',')"),
         ),
         y=alt.Y("place:O", title="head, layer by layer", axis=alt.Axis(values=ticks, labelExpr=labels, labelBaseline="top")),
     )
     tiles = base.mark_rect().encode(
-        color=alt.Color("difference:Q", title=["symbolic minus", "positional"]).scale(scheme="blueorange", domain=[-1, 1]),
+        color=alt.Color("difference:Q", title="symbolic minus positional")
+        .scale(scheme="blueorange", domain=[-1, 1])
+        .legend(values=[-1, 0, 1], gradientLength=160, format=".0f"),
         tooltip=[
             alt.Tooltip("name:N", title="head"),
             *(alt.Tooltip(f"{x}:Q") for x in ("step", "positional", "symbolic", "difference")),
@@ -167,7 +172,7 @@ def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart | None:
         alt.Chart(Inline(values=rows))
         .mark_point(filled=True, size=60)
         .encode(
-            x=step_axis(run),
+            x=step_axis(run, STEPS),
             y=alt.Y("head:N", title=None, sort=[row["head"] for row in rows]),
             color=alt.Color("kind:N", title="kind").scale(domain=list(KINDS), range=[COLOURS[kind] for kind in KINDS]),
             shape=alt.Shape("kind:N", title="kind").scale(domain=list(KINDS), range=["square", "triangle-up"]),
@@ -213,11 +218,11 @@ def _lines(run: Trajectory, values: Mapping[str, Any], title: str) -> Chart:
         alt.Chart(Inline(values=rows))
         .mark_line()
         .encode(
-            x=step_axis(run).title(None).axis(tickCount=3),
+            x=step_axis(run).axis(tickCount=3),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("measure:N", title=None, scale=colours),
             strokeDash=alt.StrokeDash("measure:N", title=None).scale(domain=list(SCORES), range=[[1, 0], [1, 0], [3, 3]]),
             tooltip=[alt.Tooltip("of:N"), alt.Tooltip("measure:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q")],
         )
-        .properties(width=150, height=100, title=title)
+        .properties(width=(WIDTH - 3 * 48) // 4, height=100, title=title)
     )

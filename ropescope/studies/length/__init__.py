@@ -39,6 +39,8 @@ STUDIES = (
     Study(
         "generalise",
         heading="Beyond the length of training",
+        question="How far does it hold?",
+        title=here("story:title"),
         help="Accuracy on inputs longer than those of training, beside what short inputs predict. Run it again to resume.",
         examples=("ropescope generalise letter --lengths 17,65,257,1025 --out out/generalise",),
         group="The papers",

@@ -12,7 +12,7 @@ from ...runs import Run
 from .claims import PAPER
 from .tables import description
 
-WIDTH = 720
+WIDTH = 860
 LINES = {
     "measured": ("measured", "#000000", [1, 0]),
     "keys and places": ("predicted: keys and places", COLOURS["positional"], [7, 3]),

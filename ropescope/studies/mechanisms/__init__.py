@@ -35,6 +35,8 @@ STUDIES = (
     Study(
         "mechanisms",
         heading="What heads do",
+        question="What do heads do?",
+        title=here("story:title"),
         help="What each head does along the paths of a task, what depends on it, and through which RoPE planes.",
         examples=("ropescope mechanisms number --out out/mechanisms",),
         group="The papers",

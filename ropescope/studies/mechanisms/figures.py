@@ -13,6 +13,8 @@ from ...tasks import TASKS
 from .claims import TABLE_1
 from .tables import description, details
 
+WIDTH, POINTS = 860, 400
+"""Of charts that take the whole width, and of those that stand side by side."""
 Results = Mapping[str, Any]
 READING = {
     "functions": "Coloured bars are path nodes at which a head takes a step along the path; dark tiles are low accuracies.",
@@ -68,13 +70,13 @@ def functions_chart(task: str, results: Results) -> Chart:
         .encode(
             x=alt.X("share:Q", title="share of path nodes", scale=alt.Scale(domain=[0, 1]), stack="zero"),
             y=_layer(total=len(flow["hop"])),
-            color=alt.Color("does:N", title=None, sort=names).scale(
+            color=alt.Color("does:N", title=None, sort=names, legend=alt.Legend(columns=2)).scale(
                 domain=names, range=[colour, _pale(colour), "#BBBBBB", "#CC79A7"]
             ),
             order=alt.Order("rank:O"),
             tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("does:N"), alt.Tooltip("share:Q", format=".4f")],
         )
-        .properties(width=260, height=alt.Step(18), title="What each head does at the nodes of a path")
+        .properties(width=400, height=alt.Step(18), title="What each head does at the nodes of a path")
     )
 
 
@@ -106,7 +108,7 @@ def holds_chart(results: Results) -> Chart:
             text=alt.Text("share:Q", format=".2f"),
             color=alt.condition("datum.share > 0.6", alt.value("black"), alt.value("white")),
         )
-        charts.append((tiles + text).properties(width=130, height=alt.Step(18), title=name))
+        charts.append((tiles + text).properties(width=190, height=alt.Step(18), title=name))
     return alt.hconcat(*charts)
 
 
@@ -142,7 +144,7 @@ def _accuracy_tiles(rows: Sequence[tuple[str, Sequence[float]]], title: str, lab
         text=alt.Text("accuracy:Q", format=".2f"),
         color=alt.condition("datum.accuracy > 0.6", alt.value("black"), alt.value("white")),
     )
-    return (tiles + text).properties(width=120, height=alt.Step(18), title=title)
+    return (tiles + text).properties(width=150, height=alt.Step(18), title=title)
 
 
 def planes_chart(task: str, results: Results) -> Chart:
@@ -186,7 +188,7 @@ def planes_chart(task: str, results: Results) -> Chart:
     return (
         alt.layer(tiles, marks)
         .resolve_scale(color="independent")
-        .properties(width=640, height=alt.Step(18), title="Which planes move a head's weights (last query, mean over inputs)")
+        .properties(width=WIDTH, height=alt.Step(18), title="Which planes move a head's weights (last query, mean over inputs)")
     )
 
 
@@ -207,14 +209,14 @@ def points_chart(results: Results) -> Chart:
                 .encode(
                     x=alt.X("x:Q", title=None),
                     y=alt.Y("y:Q", title=None),
-                    color=alt.Color("name:N", title=None, sort=names).scale(
+                    color=alt.Color("name:N", title=None, sort=names, legend=alt.Legend(columns=8, symbolLimit=40)).scale(
                         domain=names, scheme="viridis" if numbers else "category10"
                     ),
                     tooltip=[alt.Tooltip("side:N"), alt.Tooltip("name:N"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")],
                 )
                 .properties(
-                    width=260,
-                    height=260,
+                    width=POINTS,
+                    height=300,
                     title=[f"{kind} head L{found['layer']}, plane {found['plane']}", _legend(side, numbers, names)],
                 )
             )
@@ -245,7 +247,7 @@ def place_gaps_chart(found: Results) -> Chart:
     )
     zero = alt.Chart(Inline(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
     title = "Positional heads: lead of the place sought over the best other one (below 0 it looks elsewhere)"
-    return alt.layer(zero, lines).properties(width=640, height=200, title=title)
+    return alt.layer(zero, lines).properties(width=WIDTH, height=200, title=title)
 
 
 def _legend(side: str, numbers: bool, names: Sequence[str]) -> str:

@@ -74,6 +74,11 @@ STUDIES = (
         tables=here("tables:tables"),
         dataset=here("tables:dataset"),
         heads=here("tables:heads"),
+        question="What do heads do?",
+        title=here("model_page:title"),
+        lead=here("model_page:lead"),
+        tail=here("model_page:tail"),
+        overview=here("atlas:overview"),
         page=lambda run: [run.folder],
     ),
 )

@@ -16,12 +16,10 @@ from ...measures.intervals import LEAST_INPUTS, mean_interval
 from ..head_scores import over_queries, packed
 from ..result import Tables
 from ..study import Outcome, Table
+from .rows import LEAST_JUDGED
 
 if TYPE_CHECKING:
     import xarray as xr
-
-LEAST_JUDGED = 0.5
-"""Share of queries at which a head must be identifiable to be named."""
 
 
 def top_heads(scores: xr.Dataset, count: int = 10) -> Tables:
@@ -45,22 +43,27 @@ def top_heads(scores: xr.Dataset, count: int = 10) -> Tables:
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
     found = head_table(scores)
-    named = [row for row in found if row["judged"] >= LEAST_JUDGED]
-    order = sorted(named, key=lambda row: float(row["lead"]))
-    kinds = {
-        "most positional": [row for row in reversed(order) if row["lead"] > 0][:count],
-        "most symbolic": [row for row in order if row["lead"] < 0][:count],
-    }
+    kinds = leading(found, count)
     columns = ["head", "positional", "symbolic", "judged", "weight", "looks at", "a swap"]
     tables: list[Table | str] = []
-    for title, rows in kinds.items():
+    for kind, rows in kinds.items():
+        title = f"most {kind}"
         tables.append(Table(columns, [_cells(scores, row) for row in rows], title) if rows else f"{title}: no head")
-    unnamed = len(found) - len(named)
+    unnamed = sum(row["judged"] < LEAST_JUDGED for row in found)
     tables.append(
         f"{unnamed} of {len(found)} heads cannot be judged here: at more than half of the queries they have too little weight "
         f"on what moves, or weights that are nearly equal"
     )
     return Tables(tables)
+
+
+def leading(rows: list[dict[str, Any]], count: int) -> dict[str, list[dict[str, Any]]]:
+    """The most positional and the most symbolic of the heads that can be judged: rows of `head_table`, the first leads most."""
+    order = sorted((row for row in rows if row["judged"] >= LEAST_JUDGED), key=lambda row: float(row["lead"]))
+    return {
+        "positional": [row for row in reversed(order) if row["lead"] > 0][:count],
+        "symbolic": [row for row in order if row["lead"] < 0][:count],
+    }
 
 
 def head_table(scores: xr.Dataset) -> list[dict[str, Any]]:
@@ -101,18 +104,24 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(seen.mean()) if len(seen) else float("nan")
 
 
-def _cells(scores: xr.Dataset, row: dict[str, Any]) -> list[str]:
-    one = scores.sel(layer=row["layer"], head=row["head"])
+def swap_text(row: dict[str, Any]) -> str:
+    """What a swap does to the weights of a head, in words; row of `head_table`. Empty if that was not measured."""
+    if np.isnan(row["positional_centred"]):
+        return ""
     kind = max((row["positional_centred"], "stays in place"), (row["symbolic_centred"], "follows"))
     both = "part stays, part follows"
-    swap = f"weight {kind[1]} ({kind[0]:.2f})" if kind[0] >= 0.5 or np.isnan(kind[0]) else both
+    return f"weight {kind[1]} ({kind[0]:.2f})" if kind[0] >= 0.5 else both
+
+
+def _cells(scores: xr.Dataset, row: dict[str, Any]) -> list[str]:
+    one = scores.sel(layer=row["layer"], head=row["head"])
     return [
         row["name"],
         *(f"{row[name]:.2f}{_interval(one, name)}" for name in ("positional", "symbolic")),
         f"{row['judged']:.0%}",
         f"{row['on_blocks']:.2f}",
         looks_at(one),
-        swap,
+        swap_text(row),
     ]
 
 
@@ -156,7 +165,8 @@ def plot(scores: xr.Dataset, name: str = "heads") -> Chart:
     """A chart of the scores of all heads, as an Altair chart. Notebooks show it; `.save("x.png")` writes it.
 
     scores  from `profile`, or the dataset of a run
-    name    "heads": every head in the plane of both scores; "heat-maps": layer by head; "depth": medians of layers
+    name    "heads": every head in the plane of both scores; "kinds": how many heads of each layer are of which kind;
+            "heat-maps": layer by head; "depth": medians of layers
 
     Raises ValueError if there is no such chart.
 

@@ -6,17 +6,18 @@ from typing import Literal
 
 from ...charts import Figure
 from ...runs import Run, read_profile
-from .figures_details import DETAILS, head_geometry_chart
-from .figures_heads import classical_chart, depth_chart, heads_chart, heat_map_chart, sensitivity_chart
+from .figures_details import DETAILS
+from .figures_heads import classical_chart, heads_chart, sensitivity_chart
+from .figures_layers import depth_chart, heat_map_chart, kinds_chart
 from .figures_planes import head_chart, norms_chart, planes_chart, planes_of_heads_chart
-from .rows import head_rows, planes_measured, read_details
+from .rows import head_rows, once, planes_measured, read_details
 
 READING = {
+    "kinds": "One tile per head over its layer: blue attends mainly to places, orange to things, grey to neither.",
     "heads": "Right: weights stay at their places when keys move; up: they follow the keys. Click a head to see it everywhere.",
     "head": "Each RoPE plane of the chosen head scored alone, fastest left; below, how large its logits are in each plane.",
-    "heat-maps": "One tile per head, layers downwards; on the right blue is mainly positional, orange mainly symbolic.",
-    "head-geometry": "Keys (circles) and queries (rays) in the plane it uses most.",
     "depth": "Each dot is a head; lines are medians over a layer, bands the middle half of its heads.",
+    "heat-maps": "One tile per head, layers from left to right; below, blue is mainly positional, orange mainly symbolic.",
     "planes": "Scores of single planes, mean over heads, from fast planes to slow ones; where lines cross, both are equal.",
     "planes-of-heads": "A small panel for each head: plane scores from the fastest plane (left) to the slowest (right).",
     "norms": "Bright tiles are the planes with the largest logits of a head; heads go from positional to symbolic.",
@@ -27,13 +28,14 @@ READING = {
     "geometry": "Keys (circles) by position and queries (black), each head in the plane that it uses most.",
 }
 """How to read each figure, in the order in which they stand on a page."""
-BESIDE: dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]] = {
+Beside = dict[str, tuple[str | None, Literal["half", "two-thirds", "third"]]]
+BESIDE: Beside = {
     "heads": (None, "half"),
     "head": ("One head, plane by plane", "half"),
-    "heat-maps": (None, "two-thirds"),
-    "head-geometry": ("One head, its queries and keys", "third"),
 }
 """Titles and widths of figures that stand side by side."""
+WITHOUT_PLANES: Beside = {"heads": (None, "half"), "depth": (None, "half")}
+"""The same where single planes were not scored."""
 
 
 def figures(run: Run) -> dict[str, Figure]:
@@ -56,11 +58,11 @@ def figures(run: Run) -> dict[str, Figure]:
                 charts[name] = chart
         if with_planes:
             charts |= {name: draw(scores, stats, about) for name, draw in OF_PLANES.items()}
-    if details := read_details(run):
+    if details := once(read_details(run)):
         charts |= {name: draw(details[name], about) for name, draw in DETAILS.items()}
-        charts["head-geometry"] = head_geometry_chart(details["geometry"], about)
-    return {name: Figure(charts[name], reading, *BESIDE.get(name, ())) for name, reading in READING.items() if name in charts}
+    beside = BESIDE if "head" in charts else WITHOUT_PLANES
+    return {name: Figure(charts[name], reading, *beside.get(name, ())) for name, reading in READING.items() if name in charts}
 
 
-OF_HEADS = {"heads": heads_chart, "heat-maps": heat_map_chart, "depth": depth_chart}
+OF_HEADS = {"kinds": kinds_chart, "heads": heads_chart, "heat-maps": heat_map_chart, "depth": depth_chart}
 OF_PLANES = {"planes-of-heads": planes_of_heads_chart, "norms": norms_chart, "head": head_chart}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, PICKED, Chart, Inline, Rows, across, corners, literal, picked, up
+from ...charts import COLOURS, Chart, Inline, Rows, across, corners, up
 from .look import DARK_TO_LIGHT, head_names, small_title, titled
-from .rows import short
 
 
 def trace_chart(rows: Rows, about: str) -> Chart:
@@ -156,66 +153,6 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
         "Circles: keys; black: queries, scaled so that the longest query is as long as the longest key.",
         about,
     )
-
-
-def head_geometry_chart(rows: Rows, about: str) -> Chart:
-    """Queries and keys of the chosen head in the plane it uses most, if they were recorded; rows as of `geometry_chart`."""
-    names = list(dict.fromkeys(row["head"] for row in rows))
-    values = [point for name in names for point in _scaled_points(rows, name)]
-    scale = alt.Scale(domain=[-1.1, 1.1], nice=False)
-    axis = alt.Axis(values=[-1, 0, 1])
-    x, y = alt.X("x:Q", title="share of the longest", scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis)
-    base = alt.Chart(Inline(values=values)).transform_filter(f"datum.name == {PICKED}")
-    colour = alt.Color("position:Q", title="position of key")
-    colour = colour.scale(scheme=DARK_TO_LIGHT, domain=[0, max((row["position"] for row in rows), default=1)])
-    keys = (
-        base.transform_filter("datum.what == 'key'")
-        .mark_circle(size=36, opacity=0.85)
-        .encode(
-            x=x,
-            y=y,
-            color=colour.legend(orient="bottom", gradientLength=180, gradientThickness=10, tickCount=5),
-            tooltip=[alt.Tooltip("name:N"), *(alt.Tooltip(f"{name}:Q") for name in ("plane", "position", "x", "y"))],
-        )
-    )
-    queries = base.transform_filter("datum.what == 'query'")
-    rays = queries.mark_rule(strokeWidth=2, color="black").encode(
-        x=alt.X("zero:Q", scale=scale), y=alt.Y("zero:Q", scale=scale), x2=alt.X2("x:Q"), y2=alt.Y2("y:Q")
-    )
-    tips = queries.mark_point(shape="diamond", filled=True, size=110, color="black", opacity=1)
-    tips = tips.encode(x=x, y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("what:N"), alt.Tooltip("plane:Q")])
-    known = f"indexof({literal(names)}, {PICKED}) >= 0"
-    note = (
-        alt.Chart(Inline(values=[{"x": 0, "y": 0, "text": f"recorded for {', '.join(names)}"}]))
-        .transform_filter(f"!({known})")
-        .mark_text(color=COLOURS["neutral"], fontSize=13)
-        .encode(x=x, y=y, text=alt.Text("text:N"))
-    )
-    plane = {row["name"]: row["plane"] for row in values}
-    title = alt.TitleParams(
-        alt.expr(f"{known} ? {PICKED} + ' in its plane ' + {literal(plane)}[{PICKED}] : {PICKED} + ': not recorded'"),
-        subtitle=["Keys as a share of the longest key, queries of the longest query.", about],
-        anchor="start",
-        fontSize=15,
-        subtitleColor="#555555",
-        offset=12,
-    )
-    chart = alt.layer(keys, rays, tips, note).properties(width=290, height=290, title=title)
-    return chart.add_params(picked(names[-1] if names else ""))
-
-
-def _scaled_points(rows: Rows, name: str) -> list[dict[str, Any]]:
-    """Keys and queries of a head as shares of the longest: often queries are many times as long as keys."""
-    values: list[dict[str, Any]] = []
-    for what in ("key", "query"):
-        part = [row for row in rows if row["head"] == name and row["what"] == what]
-        reach = max((float(np.hypot(row["x"], row["y"])) for row in part), default=0.0) or 1.0
-        values += [
-            {"name": name, "what": what, "plane": row["plane"], "position": row["position"], "zero": 0}
-            | {axis: short(row[axis] / reach) for axis in ("x", "y")}
-            for row in part
-        ]
-    return values
 
 
 DETAILS = {"traces": trace_chart, "path": path_chart, "geometry": geometry_chart}

@@ -29,7 +29,9 @@ def heads_chart(stats: Stats, about: str) -> Chart:
         .encode(
             across("positional"),
             up("symbolic"),
-            color=alt.Color("layer:Q", title="layer").scale(scheme=DARK_TO_LIGHT).legend(gradientLength=200, tickCount=6),
+            color=alt.Color("layer:Q", title="layer")
+            .scale(scheme=DARK_TO_LIGHT)
+            .legend(gradientLength=200, tickCount=6, gradientThickness=10),
             tooltip=HEAD_TOOLTIP,
         )
         .add_params(pointed)
@@ -68,85 +70,6 @@ def noise_text(noise: Stats) -> str:
     return f"With logits drawn anew at the same spread r would be {least} to {most} ({len(noise['r'])} draws)"
 
 
-def heat_map_chart(stats: Stats, about: str) -> Chart:
-    """Layer by head: both scores and their difference, side by side."""
-    rows, heads = head_rows(stats), len(stats["head"])
-    step = max(8, min(22, 300 // heads))
-    scores = alt.Scale(scheme="viridis", domain=[0, 1])
-    panels = {
-        "positional": ("positional", scores),
-        "symbolic": ("symbolic", scores),
-        "difference": ("symbolic minus positional", alt.Scale(scheme="blueorange", domain=[-1, 1])),
-    }
-    charts = []
-    for n, (score, (title, scale)) in enumerate(panels.items()):
-        base = alt.Chart(Inline(values=rows)).encode(
-            x=alt.X("head:O", title="head", axis=alt.Axis(labelAngle=0, labelOverlap="parity")).scale(domain=stats["head"]),
-            y=alt.Y("layer:O", title="layer" if not n else None, scale=alt.Scale(domain=stats["layer"])),
-        )
-        legend = alt.Legend(orient="bottom", gradientLength=heads * step, gradientThickness=10, tickCount=5)
-        colour = alt.Color(f"{score}:Q", title=None, scale=scale, legend=legend)
-        tiles = base.mark_rect().encode(color=colour, tooltip=HEAD_TOOLTIP)
-        # Two frames, so that the chosen tile is seen among dark and among light ones.
-        shown = base.transform_filter(f"datum.name == {PICKED}")
-        frames = [shown.mark_rect(filled=False, stroke=shade, strokeWidth=wide) for shade, wide in (("#000", 5), ("#FFF", 2))]
-        chart = alt.layer(tiles, *frames).properties(width=alt.Step(step), height=alt.Step(13), title=title)
-        charts.append(chart.properties(view=alt.ViewBackground(fill="#DDDDDD")))
-    return titled(
-        alt.hconcat(*charts, spacing=24).resolve_scale(color="independent").add_params(picked()),
-        3 * heads * step + 120,
-        f"Scores of every head: {_halves_text(stats['depth'])}",
-        "Right: blue is mainly positional, orange mainly symbolic. Grey: no scores.",
-        about,
-    )
-
-
-def _halves_text(depth: Stats) -> str:
-    if depth.get("positional") is None or depth.get("symbolic") is None:
-        return "layer by layer"
-    halves = {score: f"{depth[score]['first']:.2f} \N{RIGHTWARDS ARROW} {depth[score]['second']:.2f}" for score in depth}
-    return f"medians from first to second half, positional {halves['positional']}, symbolic {halves['symbolic']}"
-
-
-def depth_chart(stats: Stats, about: str) -> Chart:
-    """Median and quartiles of both scores in each layer, every head behind them, and the medians of both halves."""
-    rows = [
-        {"name": row["name"], "layer": row["layer"], "score": score, "value": row[score]}
-        for row in head_rows(stats)
-        for score in SCORES
-    ]
-    layers, half = stats["layer"], len(stats["layer"]) // 2
-    ends = [layers[0] - 0.5, layers[-1] + 0.5]
-    x = alt.X("layer:Q", title="layer", scale=alt.Scale(domain=ends, nice=False), axis=alt.Axis(tickMinStep=1, grid=False))
-    y = alt.Y("value:Q", title="score", scale=alt.Scale(domain=[0, 1]))
-    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("score"))
-    base = alt.Chart(Inline(values=rows)).encode(x=x, color=colour)
-    heads = base.mark_circle(size=10, opacity=0.35).encode(
-        y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("value:Q")]
-    )
-    spread = base.mark_errorband(extent="iqr", opacity=0.18).encode(y=y)
-    medians = base.mark_line(point=alt.OverlayMarkDef(size=28)).encode(y=alt.Y("median(value):Q", title="score"))
-    halves = [
-        {"layer": first, "until": last, "score": score, "value": depth[part]}
-        for score in stats["depth"]
-        if (depth := stats["depth"].get(score)) is not None
-        for part, first, last in (("first", ends[0], layers[half - 1] + 0.5), ("second", layers[-half] - 0.5, ends[1]))
-    ]
-    rules = (
-        alt.Chart(Inline(values=halves))
-        .mark_rule(strokeDash=[5, 3], strokeWidth=1.5)
-        .encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
-    )
-    ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=130, strokeWidth=2.5, opacity=1)
-    return titled(
-        alt.layer(heads, spread, rules, medians, ring.encode(y=y)).add_params(picked()).properties(width=640, height=300),
-        740,
-        f"Over depth: {_halves_text(stats['depth'])}",
-        "Lines: medians over the heads of a layer; bands: middle half of them; dots: heads; dashed: medians of both halves.",
-        about,
-    )
-
-
 def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | None:
     """Scores of every head against those taken with other temperatures, tokens, permutations, or on right answers only.
 
@@ -179,8 +102,8 @@ def sensitivity_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | 
     if known:
         title += f": rank correlation with the default from {signed(min(known))} to {signed(max(known))}"
     return titled(
-        alt.concat(*(_against_identity(stats, *panel) for panel in panels), columns=3, spacing=24),
-        900,
+        alt.concat(*(_against_identity(stats, *panel) for panel in panels), columns=4, spacing=20),
+        960,
         title,
         "Across: scores as taken by default (swaps of blocks, \N{GREEK SMALL LETTER TAU} = 1e-4, all prompts). "
         "Up: taken otherwise. On the line: no difference. Moved: mean absolute difference over heads.",
@@ -215,7 +138,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
     )
     ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
     line = alt.Chart(ends).mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
-    return alt.layer(points, line).properties(width=220, height=220, title=small_title(title, lines))
+    return alt.layer(points, line).properties(width=200, height=200, title=small_title(title, lines))
 
 
 def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | None:
@@ -248,7 +171,7 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | No
                 tooltip=[*HEAD_TOOLTIP, alt.Tooltip(f"{name}:Q", title=title)],
             )
         )
-        charts.append(points.properties(width=250, height=250, title=small_title(title, lines)))
+        charts.append(points.properties(width=280, height=250, title=small_title(title, lines)))
     if not charts:
         return None
     return titled(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -11,63 +11,87 @@ import numpy as np
 import xarray as xr
 
 from ...charts import COLOURS, PICKED, Chart, Inline, Rows, literal, picked
+from .figures_layers import WIDTH
 from .look import KIND_COLOURS, KINDS, SCORE_COLOURS, legend, small_title, titled
 from .rows import Stats, head_rows, short
 from .statistics import SCORES, plane_bands, plane_means
 
+TITLE = "RoPE plane, fastest first"
 BORDERS = "Dotted: borders of the fastest eighth and slowest third."
 
 
 def planes_chart(stats: Stats, about: str) -> Chart:
-    """Mean plane scores from fast to slow planes, with quartiles over layers; frequencies along the top."""
+    """Mean plane scores from fast to slow planes, and their difference, with quartiles over layers; frequencies on top."""
     found = stats["frequency"]
-    ends = [end for end in ("mean", "lower", "upper") if end in found["positional"]]  # before version 0.3 without quartiles
-    rows = [
-        {"plane": plane, "score": score, **{end: short(found[score].get(end, ())[n]) for end in ends}}
-        for score in SCORES
-        for n, plane in enumerate(found["plane"])
-    ]
     planes, turning = len(found["plane"]), found.get("frequency", ())
     ticks = sorted({1, *range(max(1, planes // 8), planes + 1, max(1, planes // 8))})
-    scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
-    x = alt.X("plane:Q", title="RoPE plane, fastest first", scale=scale, axis=alt.Axis(grid=False, values=ticks))
-    base = alt.Chart(Inline(values=rows)).encode(
-        x=x,
-        color=alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score")),
-        tooltip=[
-            alt.Tooltip("plane:Q"),
-            alt.Tooltip("score:N"),
-            *(alt.Tooltip(f"{end}:Q") for end in ends),
-        ],
-    )
-    y = alt.Y("mean:Q", title="mean over heads", scale=alt.Scale(domain=[0, 1]))
-    lines = base.mark_line(point=alt.OverlayMarkDef(size=24)).encode(y=y)
-    band = base.mark_area(opacity=0.2).encode(y=alt.Y("lower:Q", title="mean over heads"), y2=alt.Y2("upper:Q"))
-    edges = [{"plane": which.stop + 0.5} for which in list(plane_bands(planes).values())[:-1]]
-    rules = alt.Chart(Inline(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
+    ends = [end for end in ("mean", "lower", "upper") if end in found["positional"]]  # before version 0.3 without quartiles
+    trend = found["trend_of_heads"]
+    title = "Scores of single planes"
+    if trend.get("share_rising") is not None:
+        share = f"{round(trend['share_rising'] * trend['heads'])} of {trend['heads']} heads"
+        title = f"Symbolic minus positional rises from fast to slow planes in {share}"
     top = alt.Axis(
         orient="top",
         values=ticks,
         labelExpr=f"{literal({n: frequency_text(turning[n - 1]) for n in ticks})}[datum.value]",
-        labelOverlap=False,
+        labelOverlap=True,
         title="frequency, rad per token",
         grid=False,
     )
+    scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
     invisible = alt.Chart(Inline(values=[{"plane": n} for n in ticks])).mark_point(opacity=0)
     frequencies = invisible.encode(x=alt.X("plane:Q", scale=scale, axis=top))
-    trend = found["trend_of_heads"]
-    title = "Scores of single planes"
-    if trend.get("share_rising") is not None:
-        share = f"{trend['share_rising']:.0%} of {trend['heads']} heads"
-        title = f"Symbolic minus positional rises from fast to slow planes in {share}"
-    parts = [rules, band, lines] if len(ends) == 3 else [rules, lines]
+    scores = _lines_over_planes(found, SCORES, ticks, ends, "mean score", None)
+    charts = [alt.layer(scores, frequencies).resolve_scale(x="independent").properties(width=WIDTH, height=180)]
+    if "mean" in found.get("difference", {}):
+        below = _lines_over_planes(found, ("difference",), ticks, ends, "symbolic \N{MINUS SIGN} positional", TITLE)
+        charts.append(below.properties(width=WIDTH, height=110))
     return titled(
-        alt.layer(alt.layer(*parts), frequencies).resolve_scale(x="independent").properties(width=640, height=280),
-        740,
+        alt.vconcat(*charts, spacing=12).resolve_scale(x="independent", color="independent"),
+        WIDTH,
         title,
         "Each plane scored alone. " + ("Bands: middle half of the layers. " if len(ends) == 3 else "") + BORDERS,
         about,
     )
+
+
+def _lines_over_planes(
+    found: Stats, names: Sequence[str], ticks: list[int], ends: list[str], title: str, below: str | None
+) -> Chart:
+    """Means over heads of some scores, plane by plane; the axis of planes is named if `below` is."""
+    planes = len(found["plane"])
+    rows = [
+        {"plane": plane, "score": name, **{end: short(found[name][end][n]) for end in ends}}
+        for name in names
+        for n, plane in enumerate(found["plane"])
+    ]
+    # Heights from the lowest value on: what a single plane scores is often near 1.
+    known = [value for row in rows for end in ends if (value := row[end]) is not None]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    room = 0.06 * (high - low or 1)
+    up = alt.Scale(domain=[low - room, high + room], nice=False, zero=False)
+    scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
+    axis = alt.Axis(grid=False, values=ticks, labels=below is not None, ticks=below is not None)
+    x = alt.X("plane:Q", title=below, scale=scale, axis=axis)
+    base = alt.Chart(Inline(values=rows)).encode(x=x)
+    colour: Any = alt.value("#333333")
+    if len(names) > 1:
+        colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score"))
+    tooltip = [alt.Tooltip("plane:Q"), alt.Tooltip("score:N"), *(alt.Tooltip(f"{end}:Q") for end in ends)]
+    line = base.mark_line(point=alt.OverlayMarkDef(size=24)).encode(
+        y=alt.Y("mean:Q", title=title, scale=up), color=colour, tooltip=tooltip
+    )
+    parts = []
+    if len(ends) == 3:
+        parts.append(
+            base.mark_area(opacity=0.2).encode(y=alt.Y("lower:Q", title=title, scale=up), y2=alt.Y2("upper:Q"), color=colour)
+        )
+    edges = [{"plane": which.stop + 0.5} for which in list(plane_bands(planes).values())[:-1]]
+    rules = alt.Chart(Inline(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
+    if len(names) == 1:
+        parts.append(alt.Chart(Inline(values=[{"mean": 0}])).mark_rule(color="#999999").encode(y=alt.Y("mean:Q", scale=up)))
+    return alt.layer(rules, *parts, line)
 
 
 def frequency_text(value: float | None) -> str:
@@ -104,7 +128,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     All panels are drawn into one, side by side: hundreds of real facets take minutes and gigabytes.
     """
     planes = len(dataset["plane"])
-    wide, high = max(26, min(72, 720 // len(stats["head"]))), 30
+    wide, high = max(26, min(230, 920 // len(stats["head"]))), 30
     rows = _plane_rows(dataset, stats)
     for row in rows:
         row["why"] = row["why"] if wide >= 50 else ""
@@ -131,8 +155,9 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
     lines = _panel_lines(base, planes, 1.3 if wide > 50 else 0.9).encode(x("across"), y("up"))
     chart = alt.layer(panels.encode(**place, fill=shade, tooltip=tooltip), lines, words, frame).add_params(picked())
     chart = chart.properties(width=wide * len(stats["head"]), height=high * len(stats["layer"]))
-    share = stats["frequency"]["trend_of_heads"].get("share_rising")
-    gains = "" if share is None else f": in {share:.0%}, symbolic gains on positional towards slow planes"
+    trend = stats["frequency"]["trend_of_heads"]
+    rising = None if trend.get("share_rising") is None else round(trend["share_rising"] * trend["heads"])
+    gains = "" if rising is None else f": in {rising} of {trend['heads']}, symbolic gains on positional towards slow planes"
     return titled(
         chart.properties(view=alt.ViewBackground(stroke=None)),
         wide * len(stats["head"]) + 40,
@@ -165,7 +190,7 @@ def _panel_lines(base: Chart, planes: int, width: float) -> Chart:
         .encode(
             detail=alt.Detail("name:N"),
             order=alt.Order("plane:Q"),
-            color=alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score", orient="top", titleOrient="left")),
+            color=alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score")),
         )
     )
 
@@ -189,7 +214,7 @@ def norms_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     """Norm of the logits of each plane: mean over heads of a kind, and every head sorted by kind."""
     heads, planes = _norm_rows(dataset, stats), [int(n) for n in dataset["plane"].values]
     # Whole pixels for the rows and columns of tiles: those that end between pixels leave pale seams.
-    width = max(2, 600 // len(planes)) * len(planes)
+    width = max(2, 880 // len(planes)) * len(planes)
     x = alt.X(
         title="RoPE plane, fastest first",
         scale=alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False),
@@ -252,7 +277,7 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
             x2=alt.X2("right:Q"),
             y=y,
             y2=alt.Y2("below:Q"),
-            color=alt.Color("share:Q", title=["share of", "largest norm"], scale=alt.Scale(scheme="viridis", domain=[0, 1])),
+            color=alt.Color("share:Q", title="share of largest norm", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("name:N"),
                 alt.Tooltip("kind:N"),
@@ -283,8 +308,8 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     """Of the chosen head: scores of every plane alone, over the mean of all heads, and the norms of its planes."""
     rows, norms, planes = _plane_rows(dataset, stats), _norm_rows(dataset, stats), stats["frequency"]["plane"]
     by_lead = sorted(head_rows(stats), key=lambda row: float(row["difference"]))
-    scale = alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False)
-    x = alt.X("plane:Q", title="RoPE plane, fastest first", scale=scale, axis=alt.Axis(grid=False, tickMinStep=1))
+    scale = alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False, zero=False)
+    x = alt.X("plane:Q", title=TITLE, scale=scale, axis=alt.Axis(grid=False, tickMinStep=1))
     of_head = alt.Chart(Inline(values=norms)).transform_filter(f"datum.name == {PICKED}")
     bars = (
         of_head.transform_flatten(["plane", "share"])
@@ -301,7 +326,7 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
         )
         .properties(width=460, height=130)
     )
-    chart = alt.vconcat(_scores_of_head(rows, stats, x), bars, spacing=14)
+    chart = alt.vconcat(_scores_of_head(rows, stats, x.copy().title(None)), bars, spacing=14)
     title = alt.TitleParams(
         alt.expr(f"'Head ' + {PICKED} + ', plane by plane'"),
         subtitle=[
@@ -319,9 +344,10 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
 def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
     """Scores of every plane of the chosen head, over the mean of all heads."""
     found = stats["frequency"]
-    y = alt.Y("value:Q", title="plane score", scale=alt.Scale(domain=[0, 1]))
+    # Heights from the head's lowest score on: what a single plane scores is often near 1.
+    y = alt.Y("value:Q", title="plane score", scale=alt.Scale(zero=False, domainMax=1))
     names = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
-    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score", orient="top"))
+    colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score"))
     frequency = {
         plane: frequency_text(value)
         for plane, value in zip(found["plane"], found.get("frequency", ()), strict=True)
@@ -336,7 +362,7 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
         .transform_calculate(frequency=f"{literal(frequency)}[datum.plane]")
         .encode(x=x, y=y, color=colour)
     )
-    shape = alt.Shape("score:N", scale=names, legend=legend("plane score", orient="top"))
+    shape = alt.Shape("score:N", scale=names, legend=legend("plane score"))
     tooltip = [
         alt.Tooltip("name:N"),
         alt.Tooltip("plane:Q"),

@@ -33,7 +33,8 @@ def examples(scores: xr.Dataset) -> dict[str, tuple[int, int]]:
     mean = mean.where(mean.on_blocks >= mean.on_blocks.median(), drop=True)
     lean = mean.positional - mean.symbolic
     at = {"positional": lean.idxmax(), "symbolic": lean.idxmin(), "mixed": (abs(lean) + mean.positional).idxmin()}
-    return {kind: (int(place.item()[0]), int(place.item()[1])) for kind, place in at.items()}
+    found = {kind: (int(place.item()[0]), int(place.item()[1])) for kind, place in at.items()}
+    return {kind: place for n, (kind, place) in enumerate(found.items()) if place not in list(found.values())[:n]}
 
 
 @torch.inference_mode()

@@ -42,10 +42,21 @@ def legend(title: str, **more: Any) -> alt.Legend:
 
 
 def head_names(rows: Rows, field: str = "name") -> list[Chart]:
-    """Names under heads in the positional-symbolic plane, with a white rim so that they can be read over others."""
-    base = alt.Chart(Inline(values=list(rows)))
-    look: dict[str, Any] = {"fontWeight": "bold", "dy": 15}
-    rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
-    return [
-        mark.encode(across("positional"), up("symbolic"), text=alt.Text(f"{field}:N")) for mark in (rim, base.mark_text(**look))
-    ]
+    """Names beside heads in the positional-symbolic plane, with a white rim so that they can be read over others.
+
+    They stand to the left of heads on the right, and below the others: so none crosses an axis or the name of a corner.
+    """
+    charts = []
+    sides: dict[str, dict[str, Any]] = {
+        ">": {"align": "right", "dx": -9, "dy": -5},
+        "<=": {"align": "left", "dx": -4, "dy": 15},
+    }
+    for half, side in sides.items():
+        base = alt.Chart(Inline(values=list(rows))).transform_filter(f"datum.positional {half} 0.5")
+        look: dict[str, Any] = {"fontWeight": "bold", **side}
+        rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
+        charts += [
+            mark.encode(across("positional"), up("symbolic"), text=alt.Text(f"{field}:N"))
+            for mark in (rim, base.mark_text(**look))
+        ]
+    return charts

@@ -12,6 +12,8 @@ from .statistics import SCORES, Table
 
 Stats = Mapping[str, Any]
 """Results of a profile: what `statistics` returns."""
+LEAST_JUDGED = 0.5
+"""Share of queries at which a head must be identifiable to be named."""
 FILE = "head_details.json"
 OLD_FILE = "closer.json"
 """Name of the file in run folders of version 0.1."""
@@ -20,6 +22,17 @@ OLD_FILE = "closer.json"
 def read_details(run: Run) -> dict[str, Any] | None:
     """Details of heads in the run folder of a profile, as rows for charts; None if it has none."""
     found: dict[str, Any] | None = run.read(FILE) or run.read(OLD_FILE)
+    return found
+
+
+def once(details: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Details with every head under one kind: in a small model one head may be the example of two kinds."""
+    if not details:
+        return None
+    found = {}
+    for name, rows in details.items():
+        kinds: dict[str, str] = {}
+        found[name] = [row for row in rows if kinds.setdefault(row["head"], row["kind"]) == row["kind"]]
     return found
 
 

@@ -252,6 +252,7 @@ def _outcome(subject: Subject, scores: xr.Dataset, scoring: Scoring) -> Outcome:
     if heads := examples(over_queries(scores)):
         data[FILE] = json.dumps(head_details(subject.model, subject.prompts[0], heads, scoring.tau)) + "\n"
     prompt, called, described = subject.short
+    prompt = playground.readable(prompt)
     if len(prompt) <= playground.LONGEST and scores.positional.notnull().any():
         origin = {**subject.about_model, "model": subject.about_model["source"], "prompts": described}
         played = playground.subject(subject.model, prompt, called, origin, scoring.tau)

@@ -67,4 +67,5 @@ def heads(run: Run) -> HeadChoice:
     described = {
         row["name"]: f"positional {row['positional']:.3f}, symbolic {row['symbolic']:.3f}: {row['kind']}" for row in rows
     }
-    return HeadChoice(run.results["layer"], run.results["head"], first["name"] if first else "", described)
+    kinds = {row["name"]: str(row["kind"]) for row in rows}
+    return HeadChoice(run.results["layer"], run.results["head"], first["name"] if first else "", described, kinds)

@@ -41,6 +41,7 @@ STUDIES = (
     Study(
         "reproduce",
         heading="Reproduction",
+        title=here("story:title"),
         help="Run everything of both papers, step by step, up to the page with the scoreboard. Run it again to resume.",
         examples=("ropescope reproduce --preset quick --out out/reproduce", "ropescope reproduce --list"),
         group="The papers",

@@ -14,12 +14,14 @@ from .. import study_of
 from ..claims import NotRunError, Runs
 from ..dynamics.trained import Trained, trained
 from ..histories import learning
+from ..histories.axes import STEPS
 from ..length import figures as length
 from ..mechanisms import figures as mechanisms
 from ..mechanisms.claims import TABLE_1
 from ..mechanisms.tables import details
 from ..profile import figures_details, figures_planes
-from ..profile.figures_heads import depth_chart, heads_chart, heat_map_chart
+from ..profile.figures_heads import heads_chart
+from ..profile.figures_layers import depth_chart, heat_map_chart
 from ..profile.rows import planes_measured, read_details
 from ..theory import figures as theory
 from .layout import APART, Draw, Layout, Panel, bare, side_by_side
@@ -120,7 +122,7 @@ def _some_layers(one: Trained) -> Chart:
 
 
 def _pure_heads(one: Trained) -> Chart:
-    return learning.purity_charts(one.history, one.milestones)[0]
+    return learning.purity_charts(one.history, one.milestones, STEPS)[0]
 
 
 def _pure_steps(one: Trained) -> Chart:
@@ -299,7 +301,7 @@ LAYOUTS = (
                 "A",
                 "Accuracy per hop count",
                 "dashed: mean of |positional - symbolic| over heads",
-                _over_steps(lambda one: learning.accuracy_chart(one.history)),
+                _over_steps(lambda one: learning.accuracy_chart(one.history, STEPS)),
             ),
             Panel("B", "Scores of some layers", "over training steps; dashed: entropy of attention", _over_steps(_some_layers)),
             Panel("C", "Pure heads", GAMMA, _over_steps(_pure_heads)),

@@ -23,6 +23,8 @@ STUDIES = (
     Study(
         "theory",
         heading="Theory",
+        question="What is proved?",
+        title=here("story:title"),
         help="Try the built models on every small input and many large ones, and draw printed, corrected and exact gaps.",
         examples=("ropescope theory --out out/theory",),
         group="The papers",

@@ -105,7 +105,7 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
         parts.append(broken.mark_point(filled=True, size=26, color=VIOLATION, opacity=1).encode(x, up("largest")))
     if close:
         parts += _real(results["real_inputs"][function], x, up)
-    return alt.layer(*parts).properties(width=390, height=250, title=title)
+    return alt.layer(*parts).properties(width=420, height=240, title=title)
 
 
 def _only_still(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,15 +145,15 @@ def planes_figure(results: Mapping[str, Any]) -> Chart:
         "color": alt.Color("planes:N", title="RoPE planes").scale(range=PLANE_COLOURS),
         "tooltip": ["planes:N", "line:N", "offsets:Q", alt.Tooltip("gap:Q", format=".4g")],
     }
-    dash = alt.StrokeDash("line:N", title=None, legend=alt.Legend(symbolSize=600)).scale(
+    dash = alt.StrokeDash("line:N", title=None, legend=alt.Legend(symbolSize=300)).scale(
         domain=list(lines.values()), range=[[1, 0], [6, 3], [2, 3]]
     )
     return alt.layer(
         base.mark_line(strokeWidth=2).encode(strokeDash=dash, **encoding),
         base.transform_filter("datum.line == 'best set found'").mark_point(filled=True, size=50, opacity=1).encode(**encoding),
     ).properties(
-        width=560,
-        height=360,
+        width=860,
+        height=320,
         title=alt.TitleParams(
             "More planes buy length",
             subtitle="with F planes of equal weight the smallest gap falls like N to the power -2/F, at best",

@@ -51,6 +51,8 @@ STUDIES = (
     Study(
         "train",
         heading="Training",
+        question="When do they form?",
+        title=here("story:title"),
         help="Train a GPT-J on the number or letter task, measuring its heads. Safe to interrupt and to resume.",
         examples=(
             "ropescope train number --seed 0 --out out/number-0",
@@ -72,6 +74,8 @@ STUDIES = (
         Study(
             name,
             heading="Training",
+            question="When do they form?",
+            title=here("story:watched_title"),
             headline=here("tables:watched_headline"),
             figures=histories("figures:film_figures"),
             tables=here("tables:watched_tables"),
@@ -83,6 +87,8 @@ STUDIES = (
     Study(
         "evaluate",
         heading="Training",
+        question="When do they form?",
+        title=here("story:evaluate_title"),
         help="Accuracy per hop count on the 45,600 test sequences, recomputed from a model's weights.",
         examples=("ropescope evaluate number",),
         group="The papers",

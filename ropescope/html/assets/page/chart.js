@@ -1,5 +1,6 @@
 /* A page of one chart. */
 
+import { fitFrame } from "./frame.js";
 import { loadEngine, SAFE } from "./payload.js";
 
 async function show() {
@@ -9,4 +10,5 @@ async function show() {
   document.getElementById("chart").view = view;
 }
 
+fitFrame();
 show();

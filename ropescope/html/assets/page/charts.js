@@ -2,10 +2,12 @@
 
 import { look } from "./look.js";
 import { loadEngine, payload, SAFE } from "./payload.js";
-import { chosen, headName, pick } from "./state.js";
+import { fit, widthsOf } from "./fit.js";
+import { chosen, headName, ownerOf, pick } from "./state.js";
 import { specOf } from "./tables.js";
 
-const views = new Map(); // figure -> { view, names of its signals }
+const NARROW = 640; // pixels of a window in which charts are laid out one below the other
+const views = new Map(); // figure -> { view, names of its signals, its widths }
 const drawing = new Map(); // figure -> promise of having been drawn
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
@@ -18,7 +20,35 @@ const watcher = new IntersectionObserver(
 );
 
 export function watchCharts() {
-  for (const figure of document.querySelectorAll(".figures figure")) watcher.observe(figure);
+  for (const figure of document.querySelectorAll("figure[data-chart]")) watcher.observe(figure);
+  let frame = 0;
+  let before = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === before) return; // a phone's address bar comes and goes
+    before = innerWidth;
+    clearTimeout(frame);
+    frame = setTimeout(() => views.forEach((shown, figure) => refit(figure, shown)), 150);
+  });
+  // What a reader sees without unfolding anything is there for printing, too.
+  addEventListener("load", () => {
+    const idle = window.requestIdleCallback ?? ((act) => setTimeout(act, 1500));
+    const open = [...document.querySelectorAll("figure.small, figure[data-of]")];
+    const next = () => {
+      const figure = open.shift();
+      if (figure) draw(figure).then(() => idle(next));
+    };
+    setTimeout(() => idle(next), 2500);
+  });
+}
+
+const isNarrow = () => innerWidth < NARROW;
+
+async function refit(figure, shown) {
+  if (views.get(figure) !== shown || !figure.checkVisibility()) return;
+  if (isNarrow() !== shown.narrow) {
+    forget(figure, shown);
+    await draw(figure);
+  } else await fit(figure, shown.view, shown.widths);
 }
 
 /* Resolves when a chart is on the page. */
@@ -37,25 +67,22 @@ export function draw(figure) {
 }
 
 async function drawNow(figure) {
-  const plot = figure.querySelector(".plot"), section = figure.closest(".run");
-  const dark = isDark();
-  const [spec, embed, { choice }] = await Promise.all([specOf(figure, dark, false), loadEngine(), payload(section)]);
+  const plot = figure.querySelector(".plot"), section = ownerOf(figure);
+  const dark = isDark(), narrow = isNarrow();
+  const [spec, embed, { choice }] = await Promise.all([specOf(figure, dark, false, narrow), loadEngine(), payload(section)]);
   const holder = document.createElement("div");
   plot.replaceChildren(holder);
-  const options = { ...SAFE, actions: false, renderer: "svg", config: look(dark), tooltip: { theme: dark ? "dark" : "light" } };
-  const { view } = await embed(holder, spec, options);
+  const options = { ...SAFE, actions: false, renderer: "svg", config: look(dark, narrow), tooltip: { theme: dark ? "dark" : "light" } };
+  const { view, vgSpec } = await embed(holder, spec, options), widths = widthsOf(vgSpec);
+  await fit(figure, view, widths);
   if (dark !== isDark()) {
     view.finalize(); // the theme changed meanwhile
     return drawNow(figure);
   }
-  const svg = plot.querySelector("svg"), width = Number(svg.getAttribute("width"));
-  // Charts shrink with the window while their text can still be read; below that they scroll in their box.
-  const most = figure.classList.contains("full") ? 1.25 : 1;
-  svg.style.width = `max(${Math.round(0.62 * width)}px, min(100%, ${Math.round(most * width)}px))`;
   plot.classList.add("drawn");
   plot.classList.remove("stale");
   figure.view = view;
-  views.set(figure, { view, names: new Set((spec.params ?? []).map((param) => param.name)) });
+  views.set(figure, { view, widths, narrow, names: new Set((spec.params ?? []).map((param) => param.name)) });
   if (views.size === 1) performance.mark("ropescope:first-chart");
   if (choice) {
     plot.classList.add("picks");
@@ -78,7 +105,7 @@ function headOf(item) {
 export async function follow(figure) {
   const shown = views.get(figure);
   if (!shown) return;
-  for (const [name, value] of Object.entries(chosen(figure.closest(".run")))) {
+  for (const [name, value] of Object.entries(chosen(ownerOf(figure)))) {
     if (shown.names.has(name) && value !== undefined && shown.view.signal(name) !== value) shown.view.signal(name, value);
   }
   await shown.view.runAsync();
@@ -86,14 +113,18 @@ export async function follow(figure) {
 
 /* Draw all charts again, those in view at once. Until then the old pictures stay on the page, marked as stale. */
 export function redraw() {
-  for (const [figure, { view }] of views) {
-    view.finalize();
-    figure.querySelector(".plot").classList.add("stale");
-    drawing.delete(figure);
+  for (const [figure, shown] of [...views]) {
+    forget(figure, shown);
     watcher.unobserve(figure);
     watcher.observe(figure);
   }
-  views.clear();
+}
+
+function forget(figure, { view }) {
+  view.finalize();
+  figure.querySelector(".plot").classList.add("stale");
+  drawing.delete(figure);
+  views.delete(figure);
 }
 
 /* A chart that is not on the page: light, with its title, and with what is chosen now. */
@@ -103,7 +134,7 @@ export async function viewForFile(figure) {
   spec.padding = 14;
   const { view } = await embed(document.createElement("div"), spec, { ...SAFE, actions: false, renderer: "svg" });
   const names = new Set((spec.params ?? []).map((param) => param.name));
-  for (const [name, value] of Object.entries(chosen(figure.closest(".run"))))
+  for (const [name, value] of Object.entries(chosen(ownerOf(figure))))
     if (names.has(name) && value !== undefined) view.signal(name, value);
   return view.runAsync();
 }

@@ -1,9 +1,10 @@
 /* Downloads of charts as pictures and tables, and where the numbers of a chart come from. */
 
 import { viewForFile } from "./charts.js";
+import { ownerOf } from "./state.js";
 import { csvOf } from "./tables.js";
 
-function save(blob, name) {
+export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;
@@ -32,6 +33,6 @@ export function watchFiles() {
   for (const source of document.querySelectorAll(".source"))
     source.addEventListener("toggle", () => {
       if (source.open && source.children.length === 1)
-        source.append(source.closest(".run").querySelector("template.about").content.cloneNode(true));
+        source.append(ownerOf(source.closest("figure")).querySelector("template.about").content.cloneNode(true));
     });
 }

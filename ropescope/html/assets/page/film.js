@@ -2,7 +2,7 @@
 
 import { follow } from "./charts.js";
 import { payload } from "./payload.js";
-import { setTime } from "./state.js";
+import { setTime, whenOpen } from "./state.js";
 
 const LENGTH = 14000; // milliseconds of a film
 const stillness = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -16,7 +16,7 @@ function startFilm(film) {
   const section = film.closest(".run");
   const [button, slider, output] = ["button", "input", "output"].map((name) => film.querySelector(name));
   const last = Number(slider.max);
-  const figures = [...section.querySelectorAll(".figures figure[data-film]")];
+  const figures = [...section.querySelectorAll("figure[data-film]")];
   let now = Number(slider.value);
   let playing = null; // one object per time that the film is played
 
@@ -71,8 +71,7 @@ function startFilm(film) {
     go(Number(slider.value));
   });
   // The data of a folded section are decompressed only when it is opened.
-  if (section.querySelector("details").open) go(now);
-  else section.addEventListener("toggle", () => go(now), { capture: true, once: true });
+  whenOpen(section, () => go(now));
 }
 
 export function startFilms() {

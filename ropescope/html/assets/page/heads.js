@@ -2,7 +2,7 @@
 
 import { follow } from "./charts.js";
 import { payload } from "./payload.js";
-import { headName, parsedHead, pick, sections, setHead, wantedHead, wantHead } from "./state.js";
+import { figuresOf, headName, parsedHead, pick, sections, setHead, wantedHead, wantHead, whenOpen } from "./state.js";
 
 /* Layer and head of a name if the run has such a head, else null. */
 function headIn(choice, name) {
@@ -21,7 +21,7 @@ async function show(section, name) {
   picker.querySelector("[data-pick=head]").value = found.head;
   picker.querySelector("output").textContent = choice.described[name] ?? "no scores";
   for (const word of section.querySelectorAll("[data-head]")) word.textContent = name;
-  await Promise.all([...section.querySelectorAll(".figures figure")].map(follow));
+  await Promise.all(figuresOf(section).map(follow));
 }
 
 async function fillPicker(section) {
@@ -55,9 +55,5 @@ export function watchHeads() {
       show(section, name);
     }
   });
-  for (const section of sections) {
-    const details = section.querySelector("details");
-    details.addEventListener("toggle", () => details.open && fillPicker(section));
-    if (details.open) fillPicker(section);
-  }
+  for (const section of sections) whenOpen(section, () => fillPicker(section));
 }

@@ -19,7 +19,7 @@ export function atNight(part, key = "") {
 }
 
 /* The configuration of all charts of the page. */
-export function look(dark) {
+export function look(dark, narrow = false) {
   const [ink, soft, line] = dark ? ["#e9e8e4", "#a3abb6", "#33383f"] : ["#1d2127", "#59616d", "#e6e4df"];
   const text = { labelColor: soft, titleColor: ink, labelFontSize: 11, titleFontSize: 12, titleFontWeight: 500 };
   return {
@@ -27,7 +27,10 @@ export function look(dark) {
     font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
     aria: false,
     axis: { ...text, gridColor: line, domainColor: soft, tickColor: soft },
-    legend: { ...text, labelLimit: 320, symbolBaseFillColor: soft, symbolBaseStrokeColor: soft },
+    legend: {
+      ...text, labelLimit: 320, symbolBaseFillColor: soft, symbolBaseStrokeColor: soft,
+      ...(narrow ? { orient: "bottom", columns: 2, labelLimit: 150 } : {}),
+    },
     title: { color: ink, subtitleColor: soft, fontSize: 13, fontWeight: 600 },
     view: { stroke: line },
     text: { color: ink },

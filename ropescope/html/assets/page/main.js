@@ -1,10 +1,13 @@
 /* Starts the page. */
 
+import { startAtlas } from "./atlas.js";
 import { draw, watchCharts } from "./charts.js";
 import { watchFiles } from "./files.js";
 import { startFilms } from "./film.js";
 import { watchHeads } from "./heads.js";
+import { startHeadTables } from "./headtable.js";
 import { startScoreboard } from "./scoreboard.js";
+import { startTerms } from "./terms.js";
 import { startTheme } from "./theme.js";
 
 /* The element that the address of the page leads to, or null. */
@@ -16,12 +19,17 @@ function target() {
   }
 }
 
-/* A link to a run or a chart opens the section that it is folded into. */
+/* A link to a run or a chart opens all that it is folded into. */
 async function visit() {
-  const found = target(), details = found?.closest(".run")?.querySelector("details");
-  if (!details) return;
-  details.open = true;
-  if (!found.matches("figure")) return;
+  const found = target();
+  if (!found) return;
+  const own = found.querySelector(":scope > .fold");
+  if (own && found.matches(".run")) own.open = true;
+  for (let fold = found.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  if (!found.matches("figure[data-chart]")) {
+    found.scrollIntoView();
+    return;
+  }
   await draw(found);
   found.scrollIntoView();
   found.focus({ preventScroll: true });
@@ -33,7 +41,12 @@ startFilms();
 watchFiles();
 startScoreboard();
 watchCharts();
-const contents = document.querySelector("nav details");
-if (contents && innerWidth < 640) contents.open = false;
+startTerms();
+startAtlas();
+startHeadTables();
 addEventListener("hashchange", visit);
+document.addEventListener("click", (event) => {
+  const link = event.target instanceof Element ? event.target.closest("a[href^='#']") : null;
+  if (link?.hash === location.hash) visit(); // a link that was followed before changes nothing by itself
+});
 visit();

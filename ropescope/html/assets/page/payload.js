@@ -26,6 +26,9 @@ const payloads = new Map();
 /* Resolves to the charts, the tables and the choice of heads of a run. */
 export function payload(section) {
   if (!payloads.has(section))
-    payloads.set(section, decompressed(section.querySelector(".payload").textContent).then(JSON.parse));
+    payloads.set(
+      section,
+      decompressed((section.querySelector(":scope > .payload") ?? section.querySelector(".payload")).textContent).then(JSON.parse),
+    );
   return payloads.get(section);
 }

@@ -2,6 +2,24 @@
 
 export const sections = [...document.querySelectorAll(".run")];
 
+/* The part of the page whose data a chart shows: its run, also if the chart stands outside of it, or the findings. */
+export function ownerOf(figure) {
+  return figure.dataset.of ? document.getElementById(figure.dataset.of) : figure.closest("[data-payload]");
+}
+
+/* All charts of a run, in its section and outside of it. */
+export function figuresOf(section) {
+  const outside = [...document.querySelectorAll("figure[data-of]")].filter((one) => one.dataset.of === section.id);
+  return [...section.querySelectorAll("figure[data-chart]"), ...outside];
+}
+
+/* Do something when a run is unfolded: at once if it is, and later only once. */
+export function whenOpen(section, act) {
+  const fold = section.querySelector(":scope > .fold");
+  if (!fold || fold.open) act();
+  else fold.addEventListener("toggle", act, { once: true });
+}
+
 const wanted = new Map(); // section -> the head that was last asked for
 const picks = new Map(); // section -> the head that is shown
 const times = new Map(); // section -> the time of the film

@@ -2,6 +2,7 @@
 
 import { atNight } from "./look.js";
 import { payload } from "./payload.js";
+import { ownerOf } from "./state.js";
 
 /* The rows of a table, which is stored by column. */
 export function rows(table) {
@@ -19,12 +20,25 @@ function tableNames(spec) {
   return [...names];
 }
 
+/* A chart for a narrow window: what stands side by side comes one below the other, legends below charts. */
+function narrowed(spec) {
+  const next = { ...spec };
+  if (next.hconcat) {
+    next.vconcat = next.hconcat.map(narrowed);
+    delete next.hconcat;
+  } else if (next.vconcat) next.vconcat = next.vconcat.map(narrowed);
+  else if (next.concat) Object.assign(next, { concat: next.concat.map(narrowed), columns: 1 });
+  else if (next.facet && !next.facet.row && !next.facet.column) next.columns = 1;
+  return next;
+}
+
 /* A chart with its rows. On the page its title stands above it; in files it is part of the picture. */
-export async function specOf(figure, dark, titled) {
-  const { charts, tables } = await payload(figure.closest(".run"));
+export async function specOf(figure, dark, titled, narrow = false) {
+  const { charts, tables } = await payload(ownerOf(figure));
   let spec = structuredClone(charts[figure.dataset.chart]);
   if (!titled) delete spec.title;
   if (dark) spec = atNight(spec);
+  if (narrow) spec = narrowed(spec);
   spec.datasets = Object.fromEntries(tableNames(spec).map((name) => [name, rows(tables[name])]));
   return spec;
 }
@@ -44,13 +58,16 @@ function cell(value) {
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
+/* Lines of values as CSV. */
+export const csvText = (lines) => lines.map((line) => line.map(cell).join(",")).join("\n") + "\n";
+
 /* The rows of a chart as CSV, without small tables that only decorate it and without texts for tooltips. */
 export async function csvOf(figure) {
-  const { charts, tables } = await payload(figure.closest(".run"));
+  const { charts, tables } = await payload(ownerOf(figure));
   const all = tableNames(charts[figure.dataset.chart]).map((name) => rows(tables[name]).flatMap(unfolded));
   const most = Math.max(...all.map((table) => table.length));
   const large = all.filter((table) => 20 * table.length >= most);
   const lines = large.flatMap((table, n) => (large.length > 1 ? table.map((row) => ({ part: n + 1, ...row })) : table));
   const names = [...new Set(lines.flatMap((line) => Object.keys(line)))].filter((name) => !name.endsWith("_text"));
-  return [names, ...lines.map((line) => names.map((name) => line[name]))].map((line) => line.map(cell).join(",")).join("\n") + "\n";
+  return csvText([names, ...lines.map((line) => names.map((name) => line[name]))]);
 }

@@ -17,12 +17,11 @@ const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 let made = 0;
 
 export class Playground {
-  constructor(root) {
+  constructor(root, { data, arrays }) {
     this.root = root;
     this.run = root.dataset.run || "";
     this.id = `playground:${++made}`; // no id that is made from a name has a colon
-    const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
-    this.subjects = data.subjects.map((one) => new Subject(one));
+    this.subjects = data.subjects.map((one) => new Subject(one, arrays));
     this.telling = false; // this playground is announcing a head itself
     this.cost = 0; // milliseconds of the last render
     this.build();

@@ -1,11 +1,6 @@
 /* A model on a prompt, read from the data of a run. Its logits follow `ropescope.logits` formula by formula. */
 
-function decoded(packed) {
-  const text = atob(packed.base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return packed.type === "float32" ? Float64Array.from(new Float32Array(bytes.buffer)) : new Float64Array(bytes.buffer);
-}
+import { decoded } from "./data.js";
 
 /* Vectors of a plane are stored as the model rotated them: divide by the rotation. */
 function turnBack(vectors, at, turns, row, planes) {
@@ -19,7 +14,9 @@ function turnBack(vectors, at, turns, row, planes) {
 
 /* Layers are decoded when they are first needed. */
 export class Subject {
-  constructor(data) {
+  /* `arrays` are the numbers that the data refer to; none if the data hold them. */
+  constructor(data, arrays = null) {
+    this.arrays = arrays;
     Object.assign(this, { name: data.name, about: data.about, tokens: data.tokens, blocks: data.blocks, tau: data.tau });
     this.check = data.check;
     this.examples = data.examples;
@@ -48,7 +45,7 @@ export class Subject {
 
   rotation(n) {
     const table = this.layers[n].table;
-    if (!this.turns[table]) this.turns[table] = decoded(this.tables[table].turns);
+    if (!this.turns[table]) this.turns[table] = decoded(this.tables[table].turns, this.arrays);
     return this.turns[table];
   }
 
@@ -58,7 +55,7 @@ export class Subject {
     const layer = this.layers[n];
     const T = this.size, F = this.frequencies(n).length, d = layer.head_dim;
     const turns = this.rotation(n);
-    const queries = decoded(layer.queries), keys = decoded(layer.keys);
+    const queries = decoded(layer.queries, this.arrays), keys = decoded(layer.keys, this.arrays);
     if (layer.turned) {
       for (let h = 0; h < layer.heads; h++) turnBack(queries, h * d, turns, (T - 1) * 2 * F, F);
       for (let row = 0; row < layer.key_heads * T; row++) turnBack(keys, row * d, turns, (row % T) * 2 * F, F);
