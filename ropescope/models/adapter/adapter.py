@@ -215,7 +215,7 @@ def _read(number: int, call: AttentionCall, layout: Layout, at: int, first: int)
     if not read.error <= read.limit:
         raise RefusedError(
             f"attention that follows from M differs from the model's own by {read.error:.1e}, more than the "
-            f"{read.limit:.0e} of rounding"
+            f"{read.limit:.1e} of rounding"
         )
     return read
 
