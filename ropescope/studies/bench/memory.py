@@ -23,8 +23,10 @@ from ..profile.run import batches_for, rows_of
 SCORES = ("positional", "symbolic")
 
 
-def bench_memory(model: str, count: int, pairs: int, memory: str, dtype: str, seed: int) -> dict[str, Any]:
-    """Seconds, peak memory and bytes read of each way, and how far its scores are from those of the prompts one by one.
+def bench_memory(
+    model: str, count: int, pairs: int, memory: str, dtype: str, seed: int
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What was measured of the model, and of each way its seconds, peak memory, bytes read and differences of scores.
 
     alone     the whole model in memory, one prompt per forward pass
     batch     the same, all prompts in one pass
@@ -35,7 +37,7 @@ def bench_memory(model: str, count: int, pairs: int, memory: str, dtype: str, se
         "batch": {"batch": count, "memory": None},
         "streamed": {"batch": None, "memory": memory},
     }
-    found, scores = dict[str, Any](), dict[str, dict[str, Any]]()
+    about, found, scores = dict[str, Any](), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         for way, options in ways.items():
             path = Path(folder) / way
@@ -45,18 +47,18 @@ def bench_memory(model: str, count: int, pairs: int, memory: str, dtype: str, se
             )
             if done.returncode:
                 raise ValueError(f"the benchmark's process failed: {done.stderr.strip().splitlines()[-1]}")
-            found[way] = json.loads(done.stdout.splitlines()[-1])
+            about, found[way] = json.loads(done.stdout.splitlines()[-1])
             scores[way] = load_file(path)
     for way, row in found.items():
         for other in ("alone", "batch"):
             row[f"difference_from_{other}"] = max(float(np.nanmax(np.abs(scores[way][n] - scores[other][n]))) for n in SCORES)
         row["seconds_over_alone"] = row["seconds"] / found["alone"]["seconds"]
         row["seconds_over_batch"] = row["seconds"] / found["batch"]["seconds"]
-    return found
+    return about, found
 
 
-def measure_way(asked: dict[str, Any]) -> dict[str, Any]:
-    """One way: its seconds, peak memory and bytes read. Scores are written to `out`."""
+def measure_way(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model, and of one way its seconds, peak memory and bytes read. Scores are written to `out`."""
     loaded = load_model(asked["model"], asked["dtype"], memory=asked["memory"])
     adapter = Adapter(loaded.model)
     prompts = binding_prompts(loaded.tokenizer, asked["count"], asked["pairs"], asked["seed"])
@@ -73,7 +75,7 @@ def measure_way(asked: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     save_file({name: np.stack([row[name] for row in rows]) for name in SCORES}, asked["out"])
     stored = sum(map(stream.stored.bytes_of, stream.stored.entries)) if stream else 0
-    return {
+    found = {
         "seconds": seconds,
         "peak_bytes": peak_bytes(),
         "batches": len(sizes),
@@ -82,10 +84,14 @@ def measure_way(asked: dict[str, Any]) -> dict[str, Any]:
         "stored_bytes": stored,
         "read_bytes": stream.stored.bytes_read - before if stream else 0,
     }
+    return loaded.about, found
 
 
 def peak_bytes() -> int:
     """The largest resident memory of this process so far."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # the other way counts the process that started this one, too
+        return 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     import resource  # noqa: PLC0415  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

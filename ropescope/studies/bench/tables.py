@@ -183,14 +183,14 @@ def _memory(rows: Mapping[str, Any]) -> list[Table | str]:
 
 def _precision(rows: Mapping[str, Any]) -> list[Table | str]:
     titles = ["precision", "mean difference", "largest", "heads that change sides", "self-check", "rounding explains"]
+    titles += ["layer in float32"]
     lines = [
         [
             name,
             f"{row['mean']:.4f}",
             f"{row['largest']:.3f}",
             f"{row['changed']:.1%}",
-            f"{row['error']:.1e}",
-            f"{row['limit']:.1e}",
+            *(f"{row[key]:.1e}" for key in ("error", "limit", "single")),
         ]
         for name, row in rows.items()
     ]
