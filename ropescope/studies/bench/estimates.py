@@ -68,6 +68,7 @@ class Machine:
     memory  bytes for weights and numbers of a batch, on all devices together
     disk    bytes per second that its disk gives
     flops   operations per second; None: those measured here on one core, times `cores`
+    spread  whether weights are spread over devices and stay there (`device_map`) instead of being streamed
     """
 
     name: str
@@ -75,12 +76,13 @@ class Machine:
     disk: float
     flops: float | None = None
     cores: int = 1
+    spread: bool = False
 
 
 MACHINES = (
     Machine("laptop: 8 cores, `memory` 8GB, disk 2 GB/s", 8e9, 2e9, cores=8),
     Machine("one GPU: 24 GB, 165 TFLOP/s, `memory` 20GB, disk 5 GB/s", 20e9, 5e9, 165e12 * REACHED),
-    Machine("eight GPUs: 80 GB and 989 TFLOP/s each, disk 5 GB/s", 8 * 75e9, 5e9, 989e12 * REACHED),
+    Machine("eight GPUs: 80 GB and 989 TFLOP/s each, disk 5 GB/s", 8 * 75e9, 5e9, 989e12 * REACHED, spread=True),
 )
 """Layers run one after another, so of eight GPUs one works at a time."""
 
@@ -109,30 +111,24 @@ def measured(profile: Mapping[str, Any], parameters: int, streamed: Mapping[str,
 def estimate(shape: Shape, machine: Machine, found: Measured) -> dict[str, float]:
     """Estimated bytes of weights and of memory, batches, bytes read and seconds of a profile in bfloat16.
 
-    A model that fits is read once. Of one that does not, the part that has no place is read again in every pass, and the largest
-    part of it, a layer or the output matrix, needs a place while it runs. As many prompts as fit beside it are one batch.
+    A model that fits is read once. Of one that does not, all layers and the output matrix are read in every pass, as `memory`
+    does, or on spread machines those for which no place is left. The largest of them needs a place while it runs. As many
+    prompts as fit beside it are one batch.
     """
-    weights, each = BF16 * shape.parameters, token_bytes(vars(shape), BF16, TOKENS)
-    part = BF16 * max(shape.layer, shape.embedding)
-    fits = weights + TOKENS * each <= machine.memory
+    weights, each = BF16 * shape.parameters, TOKENS * token_bytes(vars(shape), BF16, TOKENS)
+    part, fits = BF16 * max(shape.layer, shape.embedding), weights + each <= machine.memory
     room = machine.memory - (weights if fits else part)
-    if room < TOKENS * each:
-        return {
-            "weights": weights,
-            "memory": part + TOKENS * each + PYTHON,
-            "batches": 0,
-            "read": math.inf,
-            "seconds": math.inf,
-        }
-    batches = math.ceil(PROMPTS * TOKENS * each / room)
-    tokens = min(PROMPTS, math.ceil(PROMPTS / batches)) * TOKENS
-    read = weights if fits else (batches + EXTRA_PASSES) * (weights - BF16 * shape.embedding)
+    if room < each:
+        return {"weights": weights, "memory": part + each + PYTHON, "batches": 0, "read": math.inf, "seconds": math.inf}
+    batches = math.ceil(PROMPTS * each / room)
+    numbers = math.ceil(PROMPTS / batches) * each
+    stays = weights if fits else machine.memory - part - numbers if machine.spread else BF16 * shape.embedding
+    read = weights + (batches + EXTRA_PASSES - 1) * (weights - stays)
     operations = 2 * (shape.parameters - shape.embedding) * PROMPTS * TOKENS * found.scored
-    rate = machine.flops or found.flops * machine.cores
     return {
         "weights": weights,
-        "memory": (weights if fits else part) + tokens * each + PYTHON,
+        "memory": numbers + PYTHON + (weights if fits else machine.memory - numbers if machine.spread else part),
         "batches": batches,
         "read": read,
-        "seconds": read / machine.disk + read / found.handling + operations / rate,
+        "seconds": read / machine.disk + read / found.handling + operations / (machine.flops or found.flops * machine.cores),
     }
