@@ -14,7 +14,9 @@ from functools import cache, partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from big_models import TABLES as BIG_MODELS  # noqa: E402
 
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
@@ -33,72 +35,6 @@ def benchmark_rows() -> list[str]:
         for tokens, row in results("bench")["scores"].items()
         if int(tokens) <= 128
     ]
-
-
-def runs_named(start: str) -> list[tuple[str, dict]]:
-    """Name (without its start), config and results of the recorded runs whose names start so."""
-    folders = sorted((ROOT / "results").glob(f"{start}*"))
-    summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in folders]
-    return [(folder.name.removeprefix(start), summary) for folder, summary in zip(folders, summaries, strict=True)]
-
-
-def precision_rows() -> list[str]:
-    return [
-        f"| {model} | {name} | {row['mean']:.4f} | {row['largest']:.3f} | {row['changed']:.1%} of {row['heads']} | "
-        f"{row['error']:.1e} | {row['limit']:.1e} | {row['single']:.0e} |"
-        for model, summary in runs_named("bench-precision-")
-        for name, row in summary["results"].items()
-    ]
-
-
-def memory_rows() -> list[str]:
-    rows = []
-    for _, summary in runs_named("bench-memory-"):
-        config, found = summary["config"], summary["results"]
-        about = (
-            f"{config['model']['source']}, {config['dtype']}, {config['count']} prompts, {found['alone']['tokens']:,} tokens"
-        )
-        named = {"alone": "one by one", "batch": "one batch", "streamed": f"streamed, `memory` {config['memory']}"}
-        for way, row in found.items():
-            read = f"{row['read_bytes'] / row['batches'] / row['stored_bytes']:.0%}" if row["stored_bytes"] else "-"
-            apart = [f"{row[f'difference_from_{other}']:.0e}" for other in ("alone", "batch")]
-            cells = [about if way == "alone" else "", named[way], str(row["batches"]), f"{row['seconds']:.0f} s"]
-            cells += [f"{row['seconds_over_alone']:.2f}x", f"{row['peak_bytes'] / 1e9:.2f} GB", read, *apart]
-            rows.append(f"| {' | '.join(cells)} |")
-    return rows
-
-
-def estimate_rows() -> list[str]:
-    from ropescope.studies.bench.estimates import LLAMAS, MACHINES, estimate, measured  # noqa: PLC0415
-
-    profile = json.loads((ROOT / "results/bench-profile/summary.json").read_text(encoding="utf-8"))
-    parameters = profile["config"]["model"]["parameters"]
-    found = measured(profile["results"]["24"], parameters, results("bench-memory-qwen2.5-coder-1.5b"))
-    rows = []
-    for shape in LLAMAS:
-        for machine in MACHINES:
-            at = estimate(shape, machine, found)
-            sizes = f"{at['weights'] / 1e9:,.0f} GB | {machine.name} | {at['memory'] / 1e9:,.1f} GB | {at['batches']}"
-            minutes = f"{at['seconds'] / 60:,.1f} minutes" if at["seconds"] < 7200 else f"{at['seconds'] / 3600:,.1f} hours"
-            rows.append(f"| {shape.name} | {sizes} | {at['read'] / 1e9:,.0f} GB | {minutes} |")
-    return rows
-
-
-def compare_rows() -> list[str]:
-    rows = []
-    for _, summary in runs_named("compare-"):
-        found = summary["results"]
-        if not found["same_heads"]:
-            continue
-        names, moved = found["names"], found["moves"]
-        opposite = moved["positional"]["symbolic"] + moved["symbolic"]["positional"]
-        inputs = " and ".join(map(str, dict.fromkeys(found["inputs"])))
-        rows.append(
-            f"| {names['a']} | {names['b']} | {inputs} | {found['kept']} of {found['heads']} "
-            f"({found['kept'] / found['heads']:.0%}) | {opposite} | {found['median_change']:.2g} | "
-            f"{found['largest_change']:.2g} | {found['changed']} |"
-        )
-    return rows
 
 
 def learning_rows() -> list[str]:
@@ -430,10 +366,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "families": partial(family_rows, True),
     "refused": partial(family_rows, False),
     "benchmark": benchmark_rows,
-    "precision": precision_rows,
-    "memory": memory_rows,
-    "estimates": estimate_rows,
-    "compare": compare_rows,
+    **BIG_MODELS,
     "learning": learning_rows,
     "functions-number": partial(mechanism_rows, "number"),
     "functions-letter": partial(mechanism_rows, "letter"),

@@ -24,7 +24,7 @@ RERUNS = 4
 
 
 LONGEST = {"planes": 2048, "rounds": 4096}
-"""Most tokens that move one by one for which planes and other choices are timed, and for which passes are repeated and warmed up."""
+"""Most tokens for which planes and other choices are timed, and for which passes are repeated after one that does not count."""
 
 
 def bench_profile(loaded: Loaded, pairs: int, rounds: int, seed: int = 0) -> dict[str, Any]:
