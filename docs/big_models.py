@@ -78,11 +78,11 @@ def compare_rows() -> list[str]:
         names, moved = found["names"], found["moves"]
         opposite = moved["positional"]["symbolic"] + moved["symbolic"]["positional"]
         inputs = " and ".join(map(str, dict.fromkeys(found["inputs"])))
-        rows.append(
-            f"| {names['a']} | {names['b']} | {inputs} | {found['kept']} of {found['heads']} "
-            f"({found['kept'] / found['heads']:.0%}) | {opposite} | {found['median_change']:.2g} | "
-            f"{found['largest_change']:.2g} | {found['changed']} |"
-        )
+        before, after = found["kinds"]
+        chance = sum(before[kind] * after[kind] for kind in before if kind != "unscored") / found["heads"] ** 2
+        kept = f"{found['kept']} of {found['heads']} ({found['kept'] / found['heads']:.0%}) | {chance:.0%}"
+        sizes = f"{found['median_change']:.2g} | {found['largest_change']:.2g} | {found['changed']}"
+        rows.append(f"| {names['a']} | {names['b']} | {inputs} | {kept} | {opposite} | {sizes} |")
     return rows
 
 

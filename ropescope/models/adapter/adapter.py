@@ -53,7 +53,7 @@ class LayerRead:
     error: float
     """Largest difference between the attention weights that follow from `M` and the model's own."""
     limit: float = 0.0
-    """Largest difference that rounding explains."""
+    """The difference that rounding explains there. In half precision every key has a bound of its own."""
 
 
 OnLayer = Callable[[LayerRead], None]

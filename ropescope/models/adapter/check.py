@@ -156,7 +156,7 @@ def _differences(ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype 
     computed again, it comes in its own precision.
     """
     result, weights = call.own(at, slice(None), dtype)
-    precision = result.dtype if dtype is None or result.dtype == dtype else call.query.dtype
+    precision = dtype if dtype == result.dtype else call.query.dtype
     bounds = weight_bounds(call, at, ours, precision, fused=weights is None)
     if weights is not None and call.sinks is None:
         return (ours - weights[..., : at + 1].to(ours.dtype)).abs(), bounds, precision
