@@ -150,14 +150,15 @@ def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> R
 
 
 def _differences(ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Differences of the layer's own attention, in a precision (None: its own), from ours; their bounds; and the precision.
+    """Differences of the layer's own attention, in a precision (None: its own), from ours; their bounds, which only models in
+    half precision need; and the precision.
 
     With sinks, or where the layer returns no weights, its outputs are compared: weights times values. Where attention cannot be
     computed again, it comes in its own precision.
     """
     result, weights = call.own(at, slice(None), dtype)
-    precision = dtype if dtype == result.dtype else call.query.dtype
-    bounds = weight_bounds(call, at, ours, precision, fused=weights is None)
+    precision = call.query.dtype if dtype is None or dtype != result.dtype else dtype
+    bounds = weight_bounds(call, at, ours, precision, fused=weights is None) if call.half else torch.zeros_like(ours)
     if weights is not None and call.sinks is None:
         return (ours - weights[..., : at + 1].to(ours.dtype)).abs(), bounds, precision
     values = call.value[:, :, : at + 1].to(ours.dtype)
