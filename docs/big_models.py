@@ -17,7 +17,7 @@ def summary_of(name: str) -> dict:
 
 def runs_named(start: str) -> list[tuple[str, dict]]:
     """Name (without its start) and summary of the recorded runs whose names start so."""
-    names = [folder.name for folder in sorted((ROOT / "results").glob(f"{start}*"))]
+    names = [path.parent.name for path in sorted((ROOT / "results").glob(f"{start}*/summary.json"))]
     return [(name.removeprefix(start), summary_of(name)) for name in names]
 
 
@@ -39,9 +39,7 @@ def memory_rows() -> list[str]:
     rows = []
     for _, summary in runs_named("bench-memory-"):
         config, found = summary["config"], summary["results"]
-        about = (
-            f"{config['model']['source']}, {config['dtype']}, {config['count']} prompts, {found['alone']['tokens']:,} tokens"
-        )
+        about = f"{config['model']['source']}, {config['dtype']}, {config['count']} prompts of {config['pairs']} sentences"
         named = {"alone": "one by one", "batch": "one batch", "streamed": f"streamed, `memory` {config['memory']}"}
         for way, row in found.items():
             read = f"{row['read_bytes'] / row['batches'] / row['stored_bytes']:.0%}" if row["stored_bytes"] else "-"
