@@ -135,9 +135,8 @@ def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> R
     heads = Heads(queries, keys, rope, call.scale, call.soft_cap, window, turns=turns, sinks=sinks, chunk=chunk)
     factors = layer_factors(heads, at)
     ours = with_sinks(factors.diagonal(), sinks)
-    if not call.half:  # most families compute their softmax in single precision whatever the model's own
-        limit = max(ROUNDED, TOLERANCE[call.query.dtype])
-        return ReadCall(heads, factors, float(_differences(ours, call, at, None)[0].max()), limit)
+    if not call.half:
+        return ReadCall(heads, factors, *_full_precision(ours, call, at))
     again, bounds, dtype = _differences(ours, call, at, torch.float32)
     excess = again - bounds.clamp(min=ROUNDED)
     if dtype == torch.float32 and not (excess <= 0).all():  # of the same queries and keys: no rounding explains it
@@ -149,16 +148,30 @@ def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> R
     return ReadCall(heads, factors, float(differences.flatten()[worst]), float(bounds.flatten()[worst]))
 
 
-def _differences(ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Differences of the layer's own attention, in a precision (None: its own), from ours; their bounds, which only models in
-    half precision need; and the precision.
+def _full_precision(ours: Tensor, call: AttentionCall, at: int) -> tuple[float, float]:
+    """Error and limit of a layer in single or double precision: one limit for all keys, unless logits are very large."""
+    limit = max(ROUNDED, TOLERANCE[call.query.dtype])  # most families compute their softmax in single precision in any case
+    differences = _differences(ours, call, at, None, bounded=False)[0]
+    if differences.max() <= limit:
+        return float(differences.max()), limit
+    differences, bounds, _ = _differences(ours, call, at, None)
+    bounds = bounds.clamp(min=limit)
+    worst = int((differences / bounds).argmax())
+    return float(differences.flatten()[worst]), float(bounds.flatten()[worst])
+
+
+def _differences(
+    ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype | None, bounded: bool = True
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Differences of the layer's own attention, in a precision (None: its own), from ours; their bounds, zero unless `bounded`;
+    and the precision.
 
     With sinks, or where the layer returns no weights, its outputs are compared: weights times values. Where attention cannot be
     computed again, it comes in its own precision.
     """
     result, weights = call.own(at, slice(None), dtype)
     precision = call.query.dtype if dtype is None or dtype != result.dtype else dtype
-    bounds = weight_bounds(call, at, ours, precision, fused=weights is None) if call.half else torch.zeros_like(ours)
+    bounds = weight_bounds(call, at, ours, precision, fused=weights is None) if bounded else torch.zeros_like(ours)
     if weights is not None and call.sinks is None:
         return (ours - weights[..., : at + 1].to(ours.dtype)).abs(), bounds, precision
     values = call.value[:, :, : at + 1].to(ours.dtype)

@@ -5,8 +5,8 @@ Half-precision attention computes, with `u` half of the precision's eps and `v` 
 1. logits `z = scale * q . k`: the product is summed in float32, off by at most `d v a` where `a = scale * |q| . |k|`, and it is
    rounded twice, with its scale and without, by `u |z|` each. PyTorch's fused attention may round `q` and `k` with the square
    root of the scale instead, which adds `2 u a`. A soft cap rounds three times more;
-2. weights `w = softmax(z)`, in float32. If every logit is off by at most `e`, the weight of key `j` is largest if its own logit
-   is `e_j` larger and all others are `e_k` smaller:
+2. weights `w = softmax(z)`, in float32, to which logits in double precision are rounded first. If every logit is off by at
+   most `e`, the weight of key `j` is largest if its own logit is `e_j` larger and all others are `e_k` smaller:
 
        w_j exp(e_j) / (w_j exp(e_j) + sum of w_k exp(-e_k) over the other keys),
 
@@ -45,7 +45,7 @@ def weight_bounds(
     grown, shrunk = weights * error.exp(), weights * (-error).exp()
     others = [(each.sum(-1, keepdim=True) - each).clamp(min=0) for each in (shrunk, grown)]
     most, least = grown / (grown + others[0]).clamp(min=1e-300), shrunk / (shrunk + others[1]).clamp(min=1e-300)
-    smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+    smallest = max(torch.finfo(dtype).tiny * torch.finfo(dtype).eps, torch.finfo(torch.float32).tiny)
     bounds = torch.maximum(most - weights, weights - least) + (unit + (tokens + 8) * SINGLE) * most + smallest
     return bounds[..., :tokens]
 
@@ -65,7 +65,8 @@ def _logit_errors(call: AttentionCall, at: int, dtype: torch.dtype, unit: float,
     keys = keys.repeat_interleave(query.shape[1] // keys.shape[1], 1)
     logits = call.scale * (query @ keys.mT)[:, :, 0]
     sizes = call.scale * (query.abs() @ keys.abs().mT)[:, :, 0]
-    error = 2 * unit * logits.abs() + (query.shape[-1] * SINGLE + (2 * unit if fused else 0.0)) * sizes
+    summed = query.shape[-1] * min(unit, SINGLE)
+    error = 2 * unit * logits.abs() + (summed + (2 * unit if fused else 0.0)) * sizes
     if (cap := call.soft_cap) is not None:  # it flattens errors of large logits; its own are of the quotient and the result
         before, error = logits.abs(), error + unit * logits.abs()
         logits = cap * torch.tanh(logits / cap)
@@ -74,5 +75,5 @@ def _logit_errors(call: AttentionCall, at: int, dtype: torch.dtype, unit: float,
         sink = call.sinks.to(logits)[None, :, None].expand(len(logits), -1, 1)
         logits, error = torch.cat((logits, sink), -1), torch.nn.functional.pad(error, (0, 1))
     below = logits.amax(-1, keepdim=True) - logits  # softmax subtracts the largest: in float32 or, with sinks, as they are
-    error = error + (SINGLE if call.sinks is None else unit) * below
+    error = error + (SINGLE if call.sinks is None else max(unit, SINGLE)) * below + SINGLE * logits.abs()
     return (error * (1 + 8 * unit)).clamp(max=WIDEST)  # roundings of rounded numbers
