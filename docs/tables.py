@@ -14,7 +14,9 @@ from functools import cache, partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from big_models import TABLES as BIG_MODELS  # noqa: E402
 
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
@@ -33,15 +35,6 @@ def benchmark_rows() -> list[str]:
         f"| {tokens} | {row['swaps']:,} | {row['scored_over_plain']:.2f}x | {row['faster_than_rerunning_blocks']:,.0f}x |"
         for tokens, row in results("bench")["scores"].items()
         if int(tokens) <= 128
-    ]
-
-
-def precision_rows() -> list[str]:
-    return [
-        f"| {folder.name.removeprefix('bench-precision-')} | {name} | {row['mean']:.4f} | {row['largest']:.3f} | "
-        f"{row['changed']:.1%} | {row['error']:.1e} | {row['limit']:.1e} |"
-        for folder in sorted((ROOT / "results").glob("bench-precision-*"))
-        for name, row in results(folder.name).items()
     ]
 
 
@@ -374,7 +367,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "families": partial(family_rows, True),
     "refused": partial(family_rows, False),
     "benchmark": benchmark_rows,
-    "precision": precision_rows,
+    **BIG_MODELS,
     "learning": learning_rows,
     "functions-number": partial(mechanism_rows, "number"),
     "functions-letter": partial(mechanism_rows, "letter"),

@@ -1,5 +1,8 @@
 """Two profiles side by side: changes of heads, their p-values by simulation, and the command."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -118,6 +121,23 @@ def test_a_profile_beside_itself_has_not_changed(profiles):
     result = rs.run("compare", a=str(profiles["one"]), b=str(profiles["one"]), progress=False)
     found = result.summary["results"]
     assert (found["kept"], found["changed"], found["largest_change"]) == (found["heads"], 0, 0)
+
+
+def test_profiles_are_named_by_what_differs(profiles, tmp_path):
+    """Prompts of two kinds by their kinds; of one kind by what is known of them."""
+    folders = [tmp_path / name for name in ("a", "b")]
+
+    def named(*prompts):
+        for folder, (kind, described) in zip(folders, prompts, strict=True):
+            shutil.copytree(profiles["one"], folder, dirs_exist_ok=True)
+            found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["results"]
+            config = {"model": "one", "prompts": {"kind": kind, "text": described}}
+            write_summary(folder, "profile", config, found | {"prompts": described}, ["profile.nc"])
+        return rs.run("compare", a=str(folders[0]), b=str(folders[1]), progress=False).summary["results"]["names"]
+
+    assert named(("binding", "2 prompts"), ("prose", "8 texts")) == {"a": "one, binding", "b": "one, prose"}
+    assert named(("binding", "2 prompts"), ("binding", "3 prompts")) == {"a": "one, 2 prompts", "b": "one, 3 prompts"}
+    assert named(("binding", "2 prompts"), ("binding", "2 prompts")) == {"a": "a", "b": "b"}
 
 
 def test_models_with_different_heads_are_compared_by_depth(profiles):

@@ -11,6 +11,10 @@ from ropescope.measures.factored import factored_exclusion, factored_shares, mom
 from ropescope.measures.registry import compute, measures
 from ropescope.measures.tiles import tile_scores
 from ropescope.measures.view import LayerView
+from ropescope.studies.conformance.families import tiny
+from ropescope.studies.head_scores import Scoring
+from ropescope.studies.profile.run import _cost_line
+from ropescope.tasks.prompts import as_prompt
 
 KINDS = {
     "plain": {},
@@ -119,3 +123,16 @@ def test_a_peaked_head_computes_few_swaps(monkeypatch):
     factors = rs.layer_factors(heads)
     tile_scores(factors.some(slice(None)), torch.arange(1, 1999), factors.diagonal().logsumexp(-1), [1e-4], 1e-3)
     assert sum(looked_at) < 4 * 2000 * 1999 / 2 / 5
+
+
+def test_planes_of_many_single_tokens_are_scored_only_if_asked_for():
+    few, many = ([torch.randint(4, 60, (length,), generator=torch.Generator().manual_seed(0))] for length in (200, 270))
+    model = tiny("llama", dtype=torch.float32)
+    found = {
+        name: rs.profile(model, prompts, sensitivity=False, **options).plane_positional.notnull().all()
+        for name, prompts, options in (("few", few, {}), ("many", many, {}), ("asked", many, {"planes": True}))
+    }
+    assert {name: bool(each) for name, each in found.items()} == {"few": True, "many": False, "asked": True}
+    lines = [_cost_line(rs.Adapter(model), [as_prompt(many[0])], Scoring(planes=planes)) for planes in (False, True)]
+    assert "planes are left out, as they would take ten times as long" in lines[0]
+    assert "planes of so many tokens take most of it" in lines[1]

@@ -8,7 +8,7 @@ batch's tokens are read. Names and shapes are converted by `transformers` as it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -112,12 +112,17 @@ class Stream:
         """How many tokens, padding included, may be in a batch whose longest prompt has so many."""
         config = self.model.config.get_text_config()
         sizes = {name: value for name, value in config.to_dict().items() if isinstance(value, int)}
-        wide = max((value for name, value in sizes.items() if "intermediate" in name), default=4 * sizes.get("hidden_size", 1))
-        heads = sizes.get("num_attention_heads", 1)
-        width = heads * (sizes.get("head_dim") or sizes.get("hidden_size", 1) // heads)
-        numbers = 8 * sizes.get("hidden_size", 1) + 3 * wide * max(1, sizes.get("num_experts_per_tok", 1)) + 6 * width
-        each = numbers * self.model.dtype.itemsize + 4 * heads * longest  # the last: weights of attention
+        each = token_bytes(sizes, self.model.dtype.itemsize, longest)
         return int(max(0, self.memory - self.resident - self.largest) // each)
+
+
+def token_bytes(sizes: Mapping[str, int], itemsize: int, longest: int) -> int:
+    """Bytes that a token takes in a streamed layer, by the model's settings; numbers have `itemsize` bytes."""
+    wide = max((value for name, value in sizes.items() if "intermediate" in name), default=4 * sizes.get("hidden_size", 1))
+    heads = sizes.get("num_attention_heads", 1)
+    width = heads * (sizes.get("head_dim") or sizes.get("hidden_size", 1) // heads)
+    numbers = 8 * sizes.get("hidden_size", 1) + 3 * wide * max(1, sizes.get("num_experts_per_tok", 1)) + 6 * width
+    return numbers * itemsize + 4 * heads * longest  # the last: weights of attention
 
 
 streams: WeakKeyDictionary[nn.Module, Stream] = WeakKeyDictionary()

@@ -31,7 +31,7 @@ TOLERANCE = 1e-3
 
 ABOUT_INPUTS = {
     "check_error": (("layer",), "largest difference between attention from M and the model's own"),
-    "check_limit": (("layer",), "largest difference of that kind that rounding explains"),
+    "check_limit": (("layer",), "difference that rounding explains there"),
     "right": ((), "the most likely next token is the answer"),
     "right_among_choices": ((), "the most likely of the possible answers is the right one"),
     "tokens": ((), "length of the prompt"),

@@ -53,7 +53,7 @@ class LayerRead:
     error: float
     """Largest difference between the attention weights that follow from `M` and the model's own."""
     limit: float = 0.0
-    """Largest difference that rounding explains."""
+    """The difference that rounding explains there. In half precision every key has a bound of its own."""
 
 
 OnLayer = Callable[[LayerRead], None]
@@ -215,7 +215,7 @@ def _read(number: int, call: AttentionCall, layout: Layout, at: int, first: int)
     if not read.error <= read.limit:
         raise RefusedError(
             f"attention that follows from M differs from the model's own by {read.error:.1e}, more than the "
-            f"{read.limit:.0e} of rounding"
+            f"{read.limit:.1e} of rounding"
         )
     return read
 

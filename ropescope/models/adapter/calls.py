@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +15,6 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest error of logits (relative to their size from 1 up) and of attention weights that counts as rounding."""
 ROUNDED = 1e-5
 """The same for layers that compute in single precision whatever the model's own precision."""
-ROUNDINGS = 4
-"""Roundings of a logit in half-precision attention: of queries by their scale, of the product, of its scale, of the mask."""
 
 LINEAR = 1e-6
 """Largest deviation of a bias from a multiple of the distance, relative to the largest bias: slopes are in single precision."""
@@ -101,19 +98,6 @@ class AttentionCall:
     def half(self) -> bool:
         """Whether queries and keys are in half precision."""
         return self.query.dtype in HALVES
-
-    def weight_limit(self, at: int, largest: float) -> float:
-        """Largest error of attention weights, of which the largest is given, that counts as rounding.
-
-        In half precision each logit is rounded up to four times, each time by at most `u` of its terms' sizes, so it is off by
-        at most `d = 4 u scale |q| |k|`, and a weight by a factor of at most `exp(2 d)`; rounding the weight adds `2 u`.
-        """
-        if not self.half:  # most families compute their softmax in single precision whatever the model's own
-            return max(ROUNDED, TOLERANCE[self.query.dtype])
-        unit = torch.finfo(self.query.dtype).eps / 2
-        queries, keys = self.query[:, :, at].float().norm(dim=-1), self.key[:, :, : at + 1].float().norm(dim=-1)
-        sizes = queries * keys.amax(-1).repeat_interleave(queries.shape[1] // keys.shape[1], 1)
-        return largest * math.expm1(min(2 * ROUNDINGS * unit * self.scale * float(sizes.max()), 700.0)) + 2 * unit
 
     def one(self, row: int, tokens: int) -> AttentionCall:
         """The call as it would be for the first tokens of one input of the batch."""

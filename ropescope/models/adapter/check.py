@@ -17,6 +17,7 @@ from ...weights import with_sinks
 from .calls import ROUNDED, TOLERANCE, AttentionCall, RefusedError
 from .hooks import observer
 from .rotation import Layout, find_layout
+from .rounding import output_bounds, weight_bounds
 from .single import SinglePrecision, in_single
 
 STEPS = 16
@@ -115,7 +116,10 @@ def _prediction_error(layout: Layout, call: AttentionCall, moved: AttentionCall,
 
 
 class ReadCall(NamedTuple):
-    """The heads of a layer, `M` at a query, the error of the attention that follows from it, and that of rounding at most."""
+    """The heads of a layer, `M` at a query, the largest difference between the attention that follows from it and the layer's
+    own, and the bound of rounding there. In half precision every key has a bound of its own: if a difference exceeds it, both
+    are of that key.
+    """
 
     heads: Heads
     factors: LogitFactors
@@ -131,27 +135,51 @@ def read_call(call: AttentionCall, layout: Layout, at: int, first: int = 0) -> R
     heads = Heads(queries, keys, rope, call.scale, call.soft_cap, window, call.alibi, turns, sinks, chunk)
     factors = layer_factors(heads, at)
     ours = with_sinks(factors.diagonal(), sinks)
-    by_weights, error = _difference(ours, call, at, None)
-    single = _difference(ours, call, at, torch.float32)[1] if call.half else None
-    if single is not None and not single <= TOLERANCE[torch.float32]:  # of the same queries and keys: no rounding explains it
-        raise RefusedError(f"its attention, computed in float32, differs by {single:.1e} from the one that follows from M")
-    assert error is not None
-    return ReadCall(heads, factors, error, call.weight_limit(at, float(ours.max()) if by_weights else 1.0))
+    if not call.half:
+        return ReadCall(heads, factors, *_full_precision(ours, call, at))
+    again, bounds, dtype = _differences(ours, call, at, torch.float32)
+    excess = again - bounds.clamp(min=ROUNDED)
+    if dtype == torch.float32 and not (excess <= 0).all():  # of the same queries and keys: no rounding explains it
+        worst = float(again.flatten()[excess.argmax()])
+        raise RefusedError(f"its attention, computed in float32, differs by {worst:.1e} from the one that follows from M")
+    differences, bounds, _ = _differences(ours, call, at, None)
+    beyond = differences / bounds
+    worst = int((differences if (beyond <= 1).all() else beyond).argmax())
+    return ReadCall(heads, factors, float(differences.flatten()[worst]), float(bounds.flatten()[worst]))
 
 
-def _difference(ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype | None) -> tuple[bool, float | None]:
-    """Whether weights could be compared, and the largest difference from the layer's own; None if not in this precision.
+def _full_precision(ours: Tensor, call: AttentionCall, at: int) -> tuple[float, float]:
+    """Error and limit of a layer in single or double precision: one limit for all keys, unless logits are very large."""
+    limit = max(ROUNDED, TOLERANCE[call.query.dtype])  # most families compute their softmax in single precision in any case
+    differences = _differences(ours, call, at, None, bounded=False)[0]
+    if differences.max() <= limit:
+        return float(differences.max()), limit
+    differences, bounds, _ = _differences(ours, call, at, None)
+    bounds = bounds.clamp(min=limit)
+    worst = int((differences / bounds).argmax())
+    return float(differences.flatten()[worst]), float(bounds.flatten()[worst])
 
-    With sinks, or where the layer returns no weights, its outputs are compared: weights times values.
+
+def _differences(
+    ours: Tensor, call: AttentionCall, at: int, dtype: torch.dtype | None, bounded: bool = True
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Differences of the layer's own attention, in a precision (None: its own), from ours; their bounds, zero unless `bounded`;
+    and the precision.
+
+    With sinks, or where the layer returns no weights, its outputs are compared: weights times values. Where attention cannot be
+    computed again, it comes in its own precision.
     """
     result, weights = call.own(at, slice(None), dtype)
-    if dtype is not None and result.dtype != dtype:
-        return False, None
+    precision = call.query.dtype if dtype is None or dtype != result.dtype else dtype
+    bounds = weight_bounds(call, at, ours, precision, fused=weights is None) if bounded else torch.zeros_like(ours)
     if weights is not None and call.sinks is None:
-        return True, float((ours - weights[..., : at + 1].to(ours.dtype)).abs().max())
+        return (ours - weights[..., : at + 1].to(ours.dtype)).abs(), bounds, precision
     values = call.value[:, :, : at + 1].to(ours.dtype)
-    output = (ours[:, :, None] @ values.repeat_interleave(ours.shape[1] // values.shape[1], 1))[:, :, 0]
-    return False, float((output - result.to(ours.dtype)).abs().max() / values.abs().max().clamp(min=1e-30))
+    largest = values.abs().max().clamp(min=1e-30)
+    values = (values / largest).repeat_interleave(ours.shape[1] // values.shape[1], 1)
+    output = (ours[:, :, None] @ values)[:, :, 0]
+    own = result.to(ours.dtype) / largest
+    return (output - own).abs(), output_bounds(bounds, ours, values, precision), precision
 
 
 def own_weights(heads: Heads, at: int) -> Float[Tensor, "B H T"]:

@@ -17,7 +17,7 @@ from ..canonical import Settings as Canonical
 from ..study import Outcome, Work
 from . import Settings, cluster, training
 from .memory import bench_memory
-from .precision import bench_precision
+from .precision import HALVES, bench_precision
 from .profiles import bench_profile, bench_tokens
 from .scores import bench
 from .watch import BLOCKS, bench_watch
@@ -44,15 +44,15 @@ def _memory(settings: Settings) -> Outcome:
     assert settings.model is not None
     asked: dict[str, Any] = {"count": settings.count, "pairs": settings.pairs[0]}
     asked |= {"memory": settings.memory, "dtype": settings.dtype}
-    found = bench_memory(settings.model, **asked, seed=settings.seed)
-    about = {"source": Path(settings.model).name}
+    about, found = bench_memory(settings.model, **asked, seed=settings.seed)
     return Outcome({"what": settings.what, "model": about, **asked, "seed": settings.seed}, found)
 
 
 def _precision(settings: Settings, loaded: Loaded, work: Work) -> Outcome:
-    pairs = settings.pairs[0]
-    (found,) = work.progress((bench_precision(loaded, settings.count, pairs, settings.seed) for _ in "1"), 1, "models")
-    return Outcome(_config(settings, loaded, "count") | {"pairs": pairs}, found)
+    assert settings.model is not None
+    config = _config(settings, loaded, "count") | {"pairs": settings.pairs[0]}
+    found = bench_precision(loaded, settings.model, settings.count, settings.pairs[0], settings.seed)
+    return Outcome(config, dict(work.progress(found, len(HALVES), "precisions")))
 
 
 def _own(settings: Settings, work: Work) -> Outcome:

@@ -37,9 +37,9 @@ def dataset(run: Run) -> xr.Dataset:
 
     rows, along = _rows(run)
     if rows:
-        first = next(iter(rows.values()))
-        names = [name for name, value in first.items() if isinstance(value, int | float) and name != along]
-        found = {name: (along, [_number(row[name]) for row in rows.values()]) for name in names}
+        every = [item for row in rows.values() for item in row.items()]
+        names = dict.fromkeys(name for name, value in every if isinstance(value, int | float) and name != along)
+        found = {name: (along, [_number(row.get(name)) for row in rows.values()]) for name in names}
         return xr.Dataset(found, coords={along: [int(key) if key.isdigit() else key for key in rows]})
     parts = run.results.items() if run.config["what"] == "watch" else _flat(run.results)
     return xr.Dataset({name: value for name, value in parts if isinstance(value, int | float)})
@@ -183,14 +183,16 @@ def _memory(rows: Mapping[str, Any]) -> list[Table | str]:
 
 def _precision(rows: Mapping[str, Any]) -> list[Table | str]:
     titles = ["precision", "mean difference", "largest", "heads that change sides", "self-check", "rounding explains"]
+    titles += ["layer in float32"]
     lines = [
-        [
+        [name, f"refused: {row['refused']}", *[""] * 5]
+        if "refused" in row
+        else [
             name,
             f"{row['mean']:.4f}",
             f"{row['largest']:.3f}",
             f"{row['changed']:.1%}",
-            f"{row['error']:.1e}",
-            f"{row['limit']:.1e}",
+            *(f"{row[key]:.1e}" for key in ("error", "limit", "single")),
         ]
         for name, row in rows.items()
     ]

@@ -103,7 +103,7 @@ def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
         alt.Chart(Inline(values=rows))
         .mark_bar()
         .encode(
-            x=alt.X("sum(share):Q", title="share of heads", axis=alt.Axis(format="%")),
+            x=alt.X("sum(share):Q", title="share of heads", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
             y=alt.Y("profile:N", title=None, axis=alt.Axis(labelLimit=260)),
             row=alt.Row(
                 "layers:N", title=None, sort=list(results["depth"][0]), header=alt.Header(labelAngle=0, labelAlign="left")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,11 +63,22 @@ def _profiled(name: str, settings: Settings, work: Work) -> Run:
 
 def _called(run: Run, runs: list[Run]) -> str:
     """What tells a profile from the other: its model; of one model, precision or prompts; else its folder."""
-    words = [(each.results["model"], each.results["precision"], each.results["prompts"]) for each in runs]
-    if words[0][0] != words[1][0]:
-        return str(run.results["model"])
-    differs = [name for n, name in enumerate(("model", "precision", "prompts")) if words[0][n] != words[1][n]]
-    return ", ".join(str(run.results[name]) for name in ("model", *differs)) if differs else run.name
+    words = [
+        {**{name: str(each.results[name]) for name in ("model", "precision", "prompts")}, "kind": _kind(each)} for each in runs
+    ]
+    own = words[runs.index(run)]
+    differs = [name for name in own if words[0][name] != words[1][name]]
+    if "model" in differs:
+        return own["model"]
+    if "kind" in differs:  # binding, prose: no need to describe them
+        differs.remove("prompts")
+    return ", ".join(own[name] for name in ("model", *differs)) if differs else run.name
+
+
+def _kind(run: Run) -> str:
+    """The kind of a profile's prompts, such as binding or prose."""
+    about = run.config["prompts"]
+    return str(about.get("kind", "")) if isinstance(about, Mapping) else str(about)
 
 
 def compared(a: xr.Dataset, b: xr.Dataset, paired: bool, seed: int = 0) -> tuple[dict[str, Any], str]:

@@ -30,7 +30,9 @@ class Settings:
     longest: int | None = option(None, "Cut texts to so many tokens.")
     move_first: bool = option(False, "Move the first token of a text, too, on which heads rest.")
     chat: bool | None = option(None, "Use the chat template.  [default: if there is one]")
-    planes: bool = option(True, "Score every RoPE plane alone, too.")
+    planes: bool | None = option(
+        None, "Score every RoPE plane alone, too.  [default: yes, but not where 256 or more single tokens move]"
+    )
     sensitivity: bool = option(True, "Try other temperatures, permutations and single tokens, too.")
     tau: float = option(1e-4, "Temperature of the weighting of swaps.")
     tolerance: float = option(1e-3, "Error that scores of long prompts and of planes may have; 0 computes them exactly.")

@@ -16,6 +16,7 @@ from torch import nn
 
 from ... import console
 from ...measures.plane_scores import AT_ONCE
+from ...measures.view import MANY_TOKENS
 from ...models.adapter import Adapter, read_layers
 from ...models.gptj import GPTJ
 from ...models.load import Loaded, load_model
@@ -73,7 +74,6 @@ class Subject:
 
 def run(settings: Settings, work: Work) -> Outcome:
     """The outcome of `ropescope profile`. Scores of finished prompts are stored in the run folder, to resume from."""
-    scoring = Scoring(settings.tau, settings.planes, settings.sensitivity, seed=settings.seed, tolerance=settings.tolerance)
     if settings.memory is not None and work.engine.name != "here":
         raise ValueError("memory is for a model in one process: set engine to here")
     asked = settings.model, settings.dtype, settings.trust_remote_code
@@ -86,6 +86,8 @@ def run(settings: Settings, work: Work) -> Outcome:
     if queries is not None:
         prompts = [with_queries(prompt, queries) for prompt in prompts]
         about["queries"] = queries
+    planes = planes_wanted(settings.planes, prompts)
+    scoring = Scoring(settings.tau, planes, settings.sensitivity, seed=settings.seed, tolerance=settings.tolerance)
     few, its = prompts, about
     if settings.prompts == "binding":
         options |= {"count": 1, "pairs": min(settings.pairs, playground.PAIRS)}
@@ -114,7 +116,7 @@ def profile(
     move_first: bool = False,
     longest: int | None = None,
     tau: float = 1e-4,
-    planes: bool = True,
+    planes: bool | None = None,
     sensitivity: bool = True,
     permutations: int = 200,
     seed: int = 0,
@@ -134,7 +136,8 @@ def profile(
     move_first    move the first token of texts and token ids, too: by default it stays, because heads rest on it
     longest       cut texts to so many tokens
     tau           temperature of the weighting of swaps
-    planes        score every RoPE plane alone, too, which takes about twice as long
+    planes        score every RoPE plane alone, too, which takes about twice as long. Of 256 or more single tokens it takes ten
+                  times as long, so there it is done only if True
     sensitivity   try other temperatures, full permutations and swaps of single tokens, too
     permutations  how many random permutations to try
     seed          of the permutations
@@ -159,7 +162,7 @@ def profile(
     """
     opened = open_model(model, tokenizer)
     asked = given_prompts(prompts, opened, blocks, queries, move_first, longest)
-    scoring = Scoring(tau, planes, sensitivity, permutations, seed, tolerance)
+    scoring = Scoring(tau, planes_wanted(planes, asked), sensitivity, permutations, seed, tolerance)
     bar = console.progress if progress else console.silent
     return _profile(opened.model, asked, scoring, name or opened.name, batch, None if out is None else Path(out), bar)
 
@@ -318,12 +321,26 @@ def _adapter(source: Source) -> Adapter:
     return Adapter(open_source(source))
 
 
+def planes_wanted(asked: bool | None, prompts: Sequence[Prompt]) -> bool:
+    """Whether planes are scored: as asked for; by default unless many single tokens move in a prompt."""
+    return not any(map(_many_tokens, prompts)) if asked is None else asked
+
+
+def _many_tokens(prompt: Prompt) -> bool:
+    """Whether so many single tokens move that their swaps are scored in tiles; each plane then takes as long as a head."""
+    return len(prompt.blocks) >= MANY_TOKENS and all(stop - start == 1 for start, stop in prompt.blocks)
+
+
 def _cost_line(model: Adapter, prompts: Sequence[Prompt], scoring: Scoring) -> str:
     cost = estimate(model, prompts, scoring)
-    return (
+    line = (
         f"{len(prompts)} prompts, {sum(map(len, prompts)):,} tokens, {len(model.layers)} attention layers: about "
         f"{cost['seconds'] / 60:.1f} minutes, and {cost['bytes'] / 1e9:.1f} GB beside the model"
     )
+    if not any(map(_many_tokens, prompts)) or prompts[0].queries:
+        return line
+    ways = ("; planes of so many tokens take most of it", "; planes are left out, as they would take ten times as long")
+    return line + ways[not scoring.planes]
 
 
 def estimate(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring) -> dict[str, float]:
@@ -336,4 +353,5 @@ def estimate(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring)
     seconds = (time.perf_counter() - started) / tokens * sum(len(prompt.ids) for prompt in prompts)
     blocks = max(len(prompt.blocks) for prompt in prompts)
     held = max(largest) * (blocks + 1) ** 2 if scoring.planes else max(largest) ** 0.5 * (blocks + 1) ** 2
-    return {"seconds": 1.5 * seconds, "bytes": 8 * 6 * min(held, 4 * AT_ONCE)}
+    passes = 1.5 if not scoring.planes or prompts[0].queries else 13 if any(map(_many_tokens, prompts)) else 3
+    return {"seconds": passes * seconds, "bytes": 8 * 6 * min(held, 4 * AT_ONCE)}
