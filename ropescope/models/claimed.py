@@ -98,7 +98,8 @@ def _frequencies(text: Any, settings: Mapping[str, Any], size: int, length: int)
         return None, 1.0
     if kind == "default":
         turning = int(size * float(settings.get("partial_rotary_factor") or 1.0))
-        return float(base) ** (-np.arange(0, turning, 2) / turning), 1.0
+        plain = 1.0 / float(base) ** (torch.arange(0, turning, 2, dtype=torch.float32) / turning)
+        return plain.double().numpy(), 1.0
     if kind not in ROPE_INIT_FUNCTIONS:
         return None, 1.0
     alone: Any = SimpleNamespace(  # what these functions read: a whole configuration may have other sizes for other layers

@@ -110,6 +110,9 @@ def _layout(found: Rotation, claim: Claim) -> list[Departure]:
             begin = (theirs[0] - planes.first) // 2
             inside = (turning >= begin) & (turning < begin + claimed.count)
             ours = theirs if inside.all() else (planes.first + 2 * int(turning[0]), int(np.ptp(turning)) + 1)
+            due = begin + np.flatnonzero(np.abs(claim.frequencies) > 16 * _errors(found, claim))
+            if inside.all() and turning[0] == begin and 2 <= len(missing := due[due > turning[-1]]) and len(due) - len(missing) > 0:
+                ours = (theirs[0], int(turning[-1]) - begin + 1)
         if ours != theirs:
             said = f"dimensions {_range(*ours)} turn, not {_range(*theirs)}"
             return [Departure("dimensions", f"{said} ({2 * ours[1]} instead of {2 * theirs[1]})", start, int(turning[0]))]
@@ -152,6 +155,18 @@ def _padded(found: Rotation, claim: Claim, frequencies: Array | None = None) -> 
     number = min(len(rates), len(whole) - begin)
     whole[begin : begin + number] = rates[:number]
     return whole
+
+
+def differences(found: Rotation, claim: Claim) -> tuple[Array, Array] | None:
+    """Angles by which turns differ from those claimed, and those that rounding explains; None where planes are not the same."""
+    claimed = claim.planes
+    if claimed is None or found.pairing != claimed.pairing or len(found.frequencies) < claimed.count:
+        return None
+    seen = found.seen if not found.offset else replace(found.seen, positions=found.seen.positions + found.offset)
+    rates = _padded(found, claim)
+    turns = np.exp(1j * np.outer(seen.positions, rates))
+    turns = turns if seen.absolute else turns * turns[:1].conj()
+    return np.angle(seen.turns * turns.conj()), seen.allowed(rates)
 
 
 def parting(seen: Seen, rates: Array) -> tuple[float, int] | None:

@@ -88,6 +88,7 @@ def fit_rotation(
     noise: float = 2.0**-24,
     prefer: Planes | None = None,
     tokens: NDArray[np.int64] | None = None,
+    drift: bool = False,
 ) -> Rotation:
     """The rotation of queries or keys, from vectors after it, and if they are known, before it.
 
@@ -97,6 +98,7 @@ def fit_rotation(
     noise      rounding of a number relative to it: half the eps of the precision of the runtime
     prefer     planes to assume where others explain no more
     tokens     token ids, without `before`; by default all are equal
+    drift      whether errors of neighbouring positions may be alike, as those of hidden states are
 
     Raises ValueError if shapes do not match or there are too few tokens.
 
@@ -126,8 +128,8 @@ def fit_rotation(
         nothing = np.zeros(0)
         seen = Seen(where, np.zeros((len(where), 0), complex), nothing, before is not None and not relative)
         return Rotation(after.shape[-1], planes, nothing, nothing, 0.0, True, _factor(after, before), None, growth, seen)
-    seen = _turns(planes.split(after), None if before is None else planes.split(before), where, noise, relative)
-    return _fitted(after.shape[-1], planes, seen, growth)
+    seen = _turns(planes.split(after), None if before is None else planes.split(before), where, noise, relative, drift)
+    return _fitted(after.shape[-1], planes, seen, growth, drift)
 
 
 def _evened(after: Array, before: Array | None) -> tuple[Array, float]:
@@ -155,42 +157,51 @@ def _repeated(after: Array, where: Array, tokens: NDArray[np.int64]) -> tuple[Ar
     return after[:, at], where[at] - where[of], after[:, of]
 
 
-def _turns(after: Complex, before: Complex | None, where: Array, noise: float, relative: bool) -> Seen:
-    """Turns by least squares over heads; rounding is larger, relative to them, in planes of small vectors."""
+def _turns(after: Complex, before: Complex | None, where: Array, noise: float, relative: bool, drift: bool) -> Seen:
+    """Turns by least squares over heads; rounding is larger, relative to them, in planes of small vectors.
+
+    Where vectors drift, lengths within a plane show by how much: an error has no reason to change angles more than lengths.
+    """
     start = after[:, :1] if before is None else before
     sizes = (np.abs(start) ** 2).sum(0)
     turns = (after * start.conj()).sum(0) / np.maximum(sizes, 1e-300)
     usual = np.sqrt((np.abs(after) ** 2).mean())
     own = np.sqrt((np.abs(after) ** 2).mean((0, 1)))
     grown = noise * np.maximum(1.0, 0.1 * usual / np.maximum(own, 1e-300))
+    if drift:
+        lengths = np.abs(after)
+        varied = np.sqrt(((lengths - lengths.mean(1, keepdims=True)) ** 2).mean((0, 1)))
+        grown = np.maximum(grown, 2 * np.maximum(varied, np.sqrt((varied**2).mean())) / np.maximum(own, 1e-300))
     return Seen(where, turns, np.maximum(grown, 1e-13), before is not None and not relative)
 
 
-def _fitted(head_dim: int, planes: Planes, seen: Seen, growth: float) -> Rotation:
+def _fitted(head_dim: int, planes: Planes, seen: Seen, growth: float, drift: bool) -> Rotation:
     steps = seen.positions - (0 if seen.absolute else seen.positions[0])
     order = np.argsort(steps)
     steps, units = steps[order], seen.turns[order] / np.maximum(np.abs(seen.turns[order]), 1e-300)
     near = steps <= steps[0] + max(NEAR, steps[min(3, len(steps) - 1)] - steps[0])
     rates = _search(steps[near], units[near])
     limit = float(steps[near].max())
-    starts, left = np.zeros_like(rates), units * 0
+    starts, left = np.zeros_like(rates), np.zeros(units.shape)
+    clear = seen.noise <= max(0.02, float(seen.noise.min()))  # planes of next to no length show nothing
     while True:
         use = steps <= limit
         for _ in range(3):
             left = np.angle(units[use] * np.exp(-1j * (steps[use, None] * rates + starts)))
             rates, starts = _regressed(steps[use], left, rates, starts, free=seen.absolute)
         left = np.angle(units * np.exp(-1j * (steps[:, None] * rates + starts)))
-        if use.all() or np.sqrt((left[use] ** 2).mean()) > 0.3:
+        if use.all() or np.sqrt((left[use][:, clear] ** 2).mean()) > 0.3:
             break
         limit = max(2 * limit, float(steps[~use].min()))
     spread = np.sqrt(((steps - steps.mean()) ** 2).sum()) if seen.absolute else np.sqrt((steps**2).sum())
+    spread = float(np.abs(steps).max()) if drift else spread
     typical = np.sqrt((left**2).mean(0))
     errors = np.maximum(typical, seen.noise) / max(float(spread), 1e-300)
     whole = Seen(seen.positions[order], seen.turns[order], seen.noise, seen.absolute)
     linear = bool((np.abs(left) <= 2 * whole.allowed(rates)).all()) and planes.residual < 0.05
     factor = float(np.median(np.abs(seen.turns))) if seen.absolute else None
     offset = _offset(rates, starts, errors) if seen.absolute and linear else None
-    return Rotation(head_dim, planes, rates, errors, float(np.sqrt((left**2).mean())), linear, factor, offset, growth, whole)
+    return Rotation(head_dim, planes, rates, errors, float(np.sqrt((left[:, clear] ** 2).mean())), linear, factor, offset, growth, whole)
 
 
 def _search(steps: Array, units: Complex) -> Array:

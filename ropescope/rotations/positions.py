@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -30,6 +31,8 @@ def explained(seen: Seen, turns: Complex, frequencies: Array) -> float:
     """Largest difference of angles from given turns, over the one that rounding explains: at most 1 if they explain all."""
     if not seen.absolute:
         turns = turns * turns[:1].conj()
+    if not np.isfinite(turns).all():  # numbers beyond a precision
+        return math.inf
     apart = np.abs(np.angle(seen.turns * turns.conj()))
     return float((apart / seen.allowed(frequencies)).max(initial=0.0))
 
@@ -37,22 +40,31 @@ def explained(seen: Seen, turns: Complex, frequencies: Array) -> float:
 def explanation(seen: Seen, frequencies: Array) -> str | None:
     """What about positions or precision explains the turns seen, given the right frequencies; None if nothing we know."""
     angles = np.outer(seen.positions, frequencies)
-    found: list[tuple[float, str]] = []
-    for said, turns in _precisions(seen.positions, frequencies):
-        found.append((explained(seen, turns, frequencies), said))
-    # Several may do at few positions: the one that is nearest is what most likely happens.
-    if found and min(found)[0] <= 1 and min(found)[0] < 0.5 * explained(seen, np.exp(1j * angles), frequencies):
-        return min(found)[1]
+    # Several may do at few positions: the nearest is the likeliest, and of equal ones the first.
+    tried = [(explained(seen, turns, frequencies), said) for said, turns in _precisions(seen.positions, frequencies)]
+    off, nearest = min(tried, key=lambda each: each[0])
+    if off <= 1 and off < 0.5 * explained(seen, np.exp(1j * angles), frequencies):
+        return nearest
     for said, numbers in _numberings(seen):
-        if explained(seen, np.exp(1j * np.outer(numbers, frequencies)), frequencies) <= 1:
+        changed = not np.array_equal(numbers, seen.positions)
+        if changed and explained(seen, np.exp(1j * np.outer(numbers, frequencies)), frequencies) <= 1:
             return said
     return None
+
+
+def coarse_turns(seen: Seen, frequencies: Array, precision: str) -> Complex:
+    """Turns by angles that are computed in a precision; NaN where numbers are beyond it."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        angles = np.outer(rounded(seen.positions, precision), rounded(frequencies, precision))
+        return np.exp(1j * rounded(angles, precision))
 
 
 def _precisions(where: Array, frequencies: Array) -> Iterator[tuple[str, Complex]]:
     """Turns with roundings in different places."""
     for name in DIGITS:
         low, rates = rounded(where, name), rounded(frequencies, name)
+        if not np.isfinite(low).all():
+            continue
         yield f"frequencies are rounded to {name}", np.exp(1j * np.outer(where, rates))
         yield f"position numbers are rounded to {name}", np.exp(1j * np.outer(low, frequencies))
         yield f"angles are computed in {name}", np.exp(1j * rounded(np.outer(low, rates), name))
@@ -80,9 +92,7 @@ def _numberings(seen: Seen) -> Iterator[tuple[str, Array]]:
     ]
     for size in sizes:
         for said, rule in rules:
-            numbers = rule(where, size)
-            if not np.array_equal(numbers, where):
-                yield said.format(size), numbers
+            yield said.format(size), rule(where, size)
     for size in range(2, 17):
         yield f"{size} tokens in a row have the same position number", where // size
     for start in sizes:  # a chunk of the prompt is numbered from 0 again

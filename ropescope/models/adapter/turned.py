@@ -35,6 +35,7 @@ class Turned:
     before     the vector of each head that may be the one before it: what the last module of that name returned
     positions  position number of each token
     noise      rounding of one number, relative to it
+    lost       the first position at which numbers are not finite; those from there on are left out
     """
 
     layer: int
@@ -43,6 +44,7 @@ class Turned:
     before: Array | None
     positions: Array
     noise: float
+    lost: float | None = None
 
 
 OnTurned = Callable[[Turned], None]
@@ -51,7 +53,7 @@ OnTurned = Callable[[Turned], None]
 class Turning:
     """Reads rotated queries and keys of a model of `transformers`.
 
-    In every layer all tokens get the hidden state of the last one, so that queries and keys differ by the rotation alone,
+    In every layer all tokens get the hidden state of the second one, so that queries and keys differ by the rotation alone,
     whatever earlier layers do. `layers` are the numbers of layers that attend.
 
     Raises RefusedError if the model's attention cannot be read.
@@ -97,9 +99,13 @@ class Turning:
                 if vectors.shape[2] != tokens:
                     raise RefusedError(f"{self.family}: layer {number}: its {part} vectors are not those of single tokens")
                 after = vectors[0].double().numpy(force=True)
-                after = _without_norm(call.module, part, after, noise)
                 before = _before(projected[call.module].get(part, []), after)
-                on_turned(Turned(number, part, after, before, where, noise))
+                fine = np.isfinite(after).all((0, 2))
+                if fine.sum() < 4:
+                    raise RefusedError(f"{self.family}: layer {number}: its {part} vectors are not finite numbers")
+                lost = None if fine.all() else float(where[~fine].min())
+                after = _without_norm(call.module, part, after[:, fine], noise)
+                on_turned(Turned(number, part, after, before, where[fine], noise, lost))
             projected[call.module].clear()
 
         with contextlib.ExitStack() as stack:
@@ -128,12 +134,19 @@ def _takes(module: nn.Module, given: dict[str, Tensor]) -> bool:
 
 
 def _equalised(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a layer in which all tokens have the hidden state of the last one."""
+    """Arguments of a layer in which all tokens have the hidden state of the second one."""
     if isinstance(hidden := kwargs.get("hidden_states"), Tensor):
-        return args, kwargs | {"hidden_states": hidden[:, -1:].expand_as(hidden).contiguous()}
+        return args, kwargs | {"hidden_states": _same(hidden)}
     if args and isinstance(args[0], Tensor):
-        return (args[0][:, -1:].expand_as(args[0]).contiguous(), *args[1:]), kwargs
+        return (_same(args[0]), *args[1:]), kwargs
     raise RefusedError("its hidden states are not passed in a way we know")
+
+
+def _same(hidden: Tensor) -> Tensor:
+    one = hidden[:, 1:2]
+    if not one.isfinite().all():  # an earlier layer has failed: any other state shows the rotation of this one as well
+        one = torch.randn(one.shape, generator=torch.Generator().manual_seed(0)).to(one)
+    return one.expand_as(hidden).contiguous()
 
 
 def _keep(kept: dict[str, list[Tensor]], part: str, output: Any) -> None:

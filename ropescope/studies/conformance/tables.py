@@ -22,7 +22,13 @@ def tables(run: Run) -> list[Table | str]:
     """A row for each family."""
     rows = run.read("families.json") or []
     lines = [[str(row[key] if row[key] is not None else "") for key in SHOWN] for row in rows]
-    return [Table([key.replace("_", " ") for key in SHOWN], lines), headline(run)]
+    parts: list[Table | str] = [Table([key.replace("_", " ") for key in SHOWN], lines)]
+    if "changes" in run.results:
+        columns = ["family", "what", "before", "after"]
+        changed = [[each[key] for key in columns] for each in run.results["changes"]]
+        since = f"transformers {run.results['against']['transformers']}"
+        parts += [Table(columns, changed, f"Changes since {since}")] if changed else [f"no change since {since}"]
+    return [*parts, headline(run)]
 
 
 def dataset(run: Run) -> xr.Dataset:
