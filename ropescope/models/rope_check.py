@@ -73,13 +73,46 @@ class LayerCheck:
         return f"better than {ruled[-1]}" if ruled else "not decided"
 
 
+def check_rope(source: nn.Module | str | Path, reference: nn.Module | str | Path | None = None, tokens: int = TOKENS) -> list[LayerCheck]:
+    """The check of the rotation (RoPE) of every layer, of a model or of queries and keys that another runtime has dumped.
+
+    source     a model of `transformers`, or the path of a dump's manifest
+    reference  what is right: by default what the configuration claims; or a model of `transformers`, or another manifest
+    tokens     for models: tokens of a pass
+
+    Every member has `layer`, `departed` (pairs of "query", "key" or both, and a departure with `said`, its cause, and `position`,
+    from where on), `scaling`, `precision` and `fits`, which hold the fitted rotations. A layer is right if `departed` is empty and
+    so is `undecided`.
+
+    Raises ValueError if a model cannot be read or a manifest is not valid.
+
+    >>> import ropescope as rs
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = dict(vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    >>> model = LlamaForCausalLM(LlamaConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 5e5}))
+    >>> [(check.layer, str(check.scaling), check.departed) for check in rs.check_rope(model)]
+    [(0, 'none (base 500000)', []), (1, 'none (base 500000)', [])]
+    >>> model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq.bfloat16().float()
+    >>> print(rs.check_rope(model)[0].departed[0][1].said)
+    frequencies are rounded to bfloat16
+    """
+    claims = None
+    if isinstance(reference, nn.Module):
+        claims = fitted_claims(check_model(reference, None, tokens))
+    elif reference is not None:
+        claims = fitted_claims(check_dump(read_dump(Path(reference)), lambda *_: None))
+    if isinstance(source, nn.Module):
+        return check_model(source, claims, tokens)
+    return check_dump(read_dump(Path(source)), claims)
+
+
 def far_positions(context: int, tokens: int = TOKENS) -> list[int]:
-    """Positions up to the end of the context: every one up to 16, then ever farther apart, then the last few."""
-    near = list(range(min(16, context, tokens)))
+    """Positions up to the end of the context: a quarter of them in a row, then ever farther apart, then the last two."""
     if context <= tokens:
         return list(range(context))
-    rest = np.geomspace(16, context - 4, tokens - len(near) - 3)
-    return sorted({*near, *(int(place) for place in rest), *range(context - 3, context)})
+    near = max(2, tokens // 4)
+    rest = np.geomspace(near, context - 3, tokens - near - 2)
+    return sorted({*range(near), *(int(place) for place in rest), context - 2, context - 1})
 
 
 def check_model(model: nn.Module, claims: Claims | None = None, tokens: int = TOKENS, farthest: int | None = None) -> list[LayerCheck]:

@@ -66,10 +66,10 @@ def departures(found: Rotation, claim: Claim) -> list[Departure]:
 
     >>> import numpy as np, ropescope as rs, torch
     >>> from ropescope.rotations import Claim, departures
-    >>> keys = rs.Rope(8, base=100.0).rotate(torch.randn(2, 1, 8).double().expand(2, 32, 8), range(32)).numpy()
+    >>> keys = rs.Rope(8, base=500.0).rotate(torch.randn(2, 1, 8).double().expand(2, 32, 8), range(32)).numpy()
     >>> claim = Claim(10000.0 ** (-np.arange(4) / 4), "half", constants={"base": 10000.0})
     >>> print(departures(rs.fit_rotation(keys), claim)[0].said)
-    base is 100, not 10000
+    base is 500, not 10000
     """
     claimed = bool(np.any(claim.frequencies))
     turns = bool(found.turning.any())

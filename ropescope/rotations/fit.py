@@ -121,15 +121,19 @@ def fit_rotation(
             raise ValueError(f"before must have the shape of after, {after.shape}, not {before.shape}")
     elif tokens is not None:
         after, where, before = _repeated(after, where, np.asarray(tokens))
-    after, growth = _evened(after, before)
-    planes = find_planes(after, before, noise, prefer)
-    relative = tokens is not None and before is not None
+    even, growth = _evened(after, before)
+    planes = find_planes(even, before, noise, prefer)
+    if before is not None and planes.residual > 1e-3:  # a factor on some dimensions alone changes lengths too
+        own = find_planes(after, before, noise, prefer)
+        even, planes = (after, own) if own.residual < planes.residual else (even, planes)
+    after = even
     if planes.pairing == "none":
         nothing = np.zeros(0)
-        seen = Seen(where, np.zeros((len(where), 0), complex), nothing, before is not None and not relative)
+        seen = Seen(where, np.zeros((len(where), 0), complex), nothing, before is not None)
         return Rotation(after.shape[-1], planes, nothing, nothing, 0.0, True, _factor(after, before), None, growth, seen)
-    seen = _turns(planes.split(after), None if before is None else planes.split(before), where, noise, relative, drift)
-    return _fitted(after.shape[-1], planes, seen, growth, drift)
+    seen = _turns(planes.split(after), None if before is None else planes.split(before), where, noise, drift)
+    found = _fitted(after.shape[-1], planes, seen, growth, drift)
+    return found if tokens is None else replace(found, factor=None, offset=None)  # the first of a kind is rotated as well
 
 
 def _evened(after: Array, before: Array | None) -> tuple[Array, float]:
@@ -157,7 +161,7 @@ def _repeated(after: Array, where: Array, tokens: NDArray[np.int64]) -> tuple[Ar
     return after[:, at], where[at] - where[of], after[:, of]
 
 
-def _turns(after: Complex, before: Complex | None, where: Array, noise: float, relative: bool, drift: bool) -> Seen:
+def _turns(after: Complex, before: Complex | None, where: Array, noise: float, drift: bool) -> Seen:
     """Turns by least squares over heads; rounding is larger, relative to them, in planes of small vectors.
 
     Where vectors drift, lengths within a plane show by how much: an error has no reason to change angles more than lengths.
@@ -172,7 +176,7 @@ def _turns(after: Complex, before: Complex | None, where: Array, noise: float, r
         lengths = np.abs(after)
         varied = np.sqrt(((lengths - lengths.mean(1, keepdims=True)) ** 2).mean((0, 1)))
         grown = np.maximum(grown, 2 * np.maximum(varied, np.sqrt((varied**2).mean())) / np.maximum(own, 1e-300))
-    return Seen(where, turns, np.maximum(grown, 1e-13), before is not None and not relative)
+    return Seen(where, turns, np.maximum(grown, 1e-13), before is not None)
 
 
 def _fitted(head_dim: int, planes: Planes, seen: Seen, growth: float, drift: bool) -> Rotation:

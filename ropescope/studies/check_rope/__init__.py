@@ -22,6 +22,7 @@ class Settings:
     )
     tokens: int = option(64, "For models: tokens of a pass.")
     farthest: int | None = option(None, "For models: largest position.  [default: the end of the context]")
+    rounds: int = option(0, "For models: how often to time the check against a plain pass over as many tokens.")
     dtype: str = option("auto", "Precision of models: auto, float32, float64, bfloat16 or float16.")
     device: str = option("auto", "Device of models: auto, cpu, cuda, ...")
     revision: str | None = option(None, "Branch, tag or commit of a hub id.")

@@ -31,12 +31,13 @@ def headline(run: Run) -> str:
             f"the layer alone, in {found['cause_named']} with its cause; {found['false_alarms']} false alarms in "
             f"{found['clean_checks']} checks"
         )
-    rows = faults_of(run)
+    every = faults_of(run)
+    rows = [row for row in every if len(row["text_differs"]) == len(found["lengths"])]
     logits, text = (sum(_by_baseline(run, row, name, -1) for row in rows) for name in ("logits", "text"))
     return (
-        f"{sum(row['detected'] for row in rows)} of {len(rows)} faults in {found['model']['source']} found by check-rope with at most "
-        f"{max((row['tokens'] or 0) for row in rows)} tokens; at {found['lengths'][-1]:,} tokens logits show {logits}, "
-        f"greedy text {text}"
+        f"{sum(row['detected'] for row in every)} of {len(every)} faults in {found['model']['source']} found by check-rope with at "
+        f"most {max((row['tokens'] or 0) for row in every)} tokens; at {found['lengths'][-1]:,} tokens logits show {logits} of "
+        f"{len(rows)}, greedy text {text}"
     )
 
 
@@ -52,6 +53,9 @@ def right_port(run: Run) -> dict[str, Any] | None:
 
 def _by_baseline(run: Run, row: dict[str, Any], name: str, at: int) -> bool:
     """Whether text differs, or logits differ by more than those of a right port in bfloat16."""
+    at = at if at >= 0 else len(run.results["lengths"]) + at
+    if at >= len(row["text_differs"]):  # not run at this length
+        return False
     if name == "text":
         return bool(row["text_differs"][at])
     port = right_port(run)
@@ -83,8 +87,8 @@ def _line(run: Run, row: dict[str, Any], lengths: list[int]) -> list[str]:
         for n, apart in enumerate(row["logit_difference"])
     ]
     name = row["fault"] if row["variant"] == "as it is" else f"{row['fault']} ({row['variant']})"
-    del lengths
-    return [name, ours, *named, *text, *logits]
+    more = ["not run"] * (len(lengths) - len(text))
+    return [name, ours, *named, *text, *more, *logits, *more]
 
 
 def figures(run: Run) -> dict[str, Figure]:
@@ -97,7 +101,7 @@ def figures(run: Run) -> dict[str, Figure]:
         name = row["fault"] if row["variant"] == "as it is" else f"{row['fault']} ({row['variant']})"
         values.append({"fault": name, "way": "check-rope, 64 tokens", "found": "found" if row["detected"] else "not"})
         for kind, label in (("text", "greedy text"), ("logits", "logits")):
-            for n, length in enumerate(lengths):
+            for n, length in enumerate(lengths[: len(row["text_differs"])]):
                 found = "found" if _by_baseline(run, row, kind, n) else "not"
                 values.append({"fault": name, "way": f"{label}, {length:,} tokens", "found": found})
     ways = list(dict.fromkeys(row["way"] for row in values))

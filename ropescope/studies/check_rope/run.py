@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...models.adapter import RefusedError
 from ...console import name_of
@@ -31,6 +32,8 @@ from . import Settings
 Row = dict[str, Any]
 
 FILE, ANGLES = "layers.json", "angles.json"
+SEED = 0
+"""Seed of the tokens that are fed to models."""
 
 
 def run(settings: Settings, work: Work) -> Outcome:
@@ -47,7 +50,8 @@ def run(settings: Settings, work: Work) -> Outcome:
         FILE: json.dumps(rows, indent=1, allow_nan=False) + "\n",
         ANGLES: json.dumps([each for check in checks for each in angles_of(check)], allow_nan=False) + "\n",
     }
-    return Outcome(asdict(settings) | {"source": _shown(settings.source), "reference": _shown(settings.reference)}, results, data)
+    config = asdict(settings) | {"source": _shown(settings.source), "reference": _shown(settings.reference)}
+    return Outcome(config | {"seed": SEED}, results, data)
 
 
 def _shown(source: str) -> str:
@@ -63,7 +67,27 @@ def _checked(settings: Settings) -> tuple[list[LayerCheck], dict[str, Any]]:
     loaded = load_model(settings.source, settings.dtype, device=settings.device, revision=settings.revision)
     claims = None if settings.reference == "config" else _claims(settings, None, None)
     checks = check_model(loaded.model, claims, settings.tokens, settings.farthest)
-    return checks, {"what": f"{loaded.about['family']} in {loaded.about['dtype']}", "model": loaded.about}
+    about = {"what": f"{loaded.about['family']} in {loaded.about['dtype']}", "model": loaded.about}
+    if settings.rounds:
+        about["cost"] = cost(loaded.model, settings.tokens, settings.farthest, settings.rounds)
+    return checks, about
+
+
+@torch.inference_mode()
+def cost(model: Any, tokens: int, farthest: int | None, rounds: int) -> dict[str, float]:
+    """Processor time of a check over that of a plain pass, in turns: the median ratio, and the seconds of both."""
+    ids = torch.arange(4, 4 + tokens)[None] % 50
+    times: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        started = time.process_time()
+        model(input_ids=ids, use_cache=False)
+        between = time.process_time()
+        check_model(model, None, tokens, farthest)
+        times.append((between - started, time.process_time() - between))
+    plain, checked = np.array(times).T
+    ratio = float(np.median(checked / plain))
+    found = {"check_over_plain": ratio, "plain_seconds": float(np.median(plain)), "check_seconds": float(np.median(checked))}
+    return {name: float(f"{value:.4g}") for name, value in found.items()} | {"rounds": rounds, "tokens": tokens}
 
 
 def _claims(settings: Settings, config: dict[str, Any] | None, pairing: str | None) -> Claims | None:

@@ -39,7 +39,9 @@ def tables(run: Run) -> list[Table | str]:
     """One line a layer."""
     rows = run.read(FILE) or []
     columns = ["layer", "verdict", "turns", "paired", "frequencies", "positions", "left over", "angles", "what departs"]
-    return [Table(columns, [_line(row) for row in rows]), headline(run)]
+    cost = run.results.get("cost")
+    told = [f"the check takes {cost['check_over_plain']:.2f} plain passes over {cost['tokens']} tokens"] if cost else []
+    return [Table(columns, [_line(row) for row in rows]), headline(run), *told]
 
 
 def _line(row: dict[str, Any]) -> list[str]:
