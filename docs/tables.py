@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from docs import rope_tables  # noqa: E402
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.claims import Claim, judge, small_p, span  # noqa: E402
@@ -394,6 +395,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "watched": watched_rows,
     "fine-tuned": fine_tuned_rows,
     "steps": step_rows,
+    **rope_tables.TABLES,
 }
 
 
@@ -419,6 +421,7 @@ FACTS: dict[str, Callable[[], str]] = {
     "claim-counts": claim_counts,
     "claims": lambda: f"\n{markdown(claims())}",
     "family-counts": family_counts,
+    **rope_tables.FACTS,
 }
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n\n?(?:\|.*\n){2})((?:\|.*\n)*)(?=\n?<!-- end of table -->)")
 FACT = re.compile(r"(<!-- fact: ([\w-]+) -->).*?(<!-- end of fact -->)", re.S)

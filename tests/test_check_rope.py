@@ -21,7 +21,18 @@ from ropescope.studies.check_rope.faulty import Compared, judged, possible, subj
 from ropescope.studies.conformance.families import rope_variants, rotary_families, tiny
 
 RESULTS = Path(__file__).parents[1] / "results"
-KINDS = ("llama", "gemma3_text", "gptj", "smollm3", "deepseek_v3", "gpt_oss", "hunyuan_v1_dense", "llama4_text", "nanochat", "glm4")
+KINDS = (
+    "llama",
+    "gemma3_text",
+    "gptj",
+    "smollm3",
+    "deepseek_v3",
+    "gpt_oss",
+    "hunyuan_v1_dense",
+    "llama4_text",
+    "nanochat",
+    "glm4",
+)
 """Families that differ in how they rotate."""
 LLAMA_70B = {
     "model_type": "llama",
@@ -73,7 +84,11 @@ def test_converting_a_model_rounds_its_frequencies():
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_no_false_alarm_in_any_family(dtype):
-    families = [row["family"] for row in json.loads((RESULTS / "conformance" / "families.json").read_text()) if row["verdict"] == "verified"]
+    families = [
+        row["family"]
+        for row in json.loads((RESULTS / "conformance" / "families.json").read_text())
+        if row["verdict"] == "verified"
+    ]
     assert len(set(families) & set(rotary_families())) > 100
     alarms = {}
     for family in families:
@@ -269,7 +284,8 @@ def test_a_trained_model(tmp_path):
 def test_a_reference_model(tmp_path):
     sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     models = [
-        LlamaForCausalLM(LlamaConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": base})) for base in (1e4, 2e4)
+        LlamaForCausalLM(LlamaConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": base}))
+        for base in (1e4, 2e4)
     ]
     assert wrong(rs.check_rope(models[0], models[0])) == {}
     assert set(wrong(rs.check_rope(models[0], models[1]))) == {0, 1}

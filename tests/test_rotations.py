@@ -81,7 +81,9 @@ def test_any_rotation_is_found_from_any_vectors(planes, base, pairing, backwards
 def test_far_positions_refine_frequencies():
     rope = Rope(64, base=1e6)
     places = [*range(32), *(int(p) for p in np.geomspace(32, 30_000, 32))]
-    near, far = (fit_rotation(equal_keys(rope, dtype=torch.bfloat16, positions=p), None, p, 2.0**-8) for p in (list(range(64)), places))
+    near, far = (
+        fit_rotation(equal_keys(rope, dtype=torch.bfloat16, positions=p), None, p, 2.0**-8) for p in (list(range(64)), places)
+    )
     assert near.linear
     assert far.linear
     assert np.abs(far.frequencies - rope.frequencies).max() < 0.02 * np.abs(near.frequencies - rope.frequencies).max()
@@ -109,7 +111,13 @@ def test_keys_that_do_not_rotate():
 
 SCALED = {
     "linear": {"factor": 4.0, "rope_theta": 1e4},
-    "llama3": {"factor": 8.0, "rope_theta": 5e5, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+    "llama3": {
+        "factor": 8.0,
+        "rope_theta": 5e5,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
     "yarn": {"factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 32768},
 }
 
@@ -117,7 +125,10 @@ SCALED = {
 @pytest.mark.parametrize("name", SCALED)
 def test_scalings_are_named_with_their_constants(name):
     config = LlamaConfig(
-        hidden_size=4096, num_attention_heads=32, max_position_embeddings=131072, rope_parameters={"rope_type": name, **SCALED[name]}
+        hidden_size=4096,
+        num_attention_heads=32,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_type": name, **SCALED[name]},
     )
     rates = ROPE_INIT_FUNCTIONS[name](config, "cpu")[0].double().numpy()
     found = name_scaling(rates, np.full(64, 1e-10))

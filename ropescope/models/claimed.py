@@ -14,10 +14,13 @@ from ..rotations import Claim
 Array = NDArray[np.float64]
 
 INTERLEAVED = frozenset(
-    "codegen cohere cohere2 cohere2_moe deepseek_v2 ernie4_5 ernie4_5_moe glm glm4 gptj helium llama4 llama4_text".split()
+    [
+        *("codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "gptj"),
+        *("helium", "llama4", "llama4_text"),
+    ]
 )
 """Families whose code pairs neighbouring dimensions; a configuration does not say so. All others pair halves."""
-ONLY_WINDOWS = frozenset("afmoe beam cohere2 cohere2_moe exaone4 exaone_moe flint kolibri1".split())
+ONLY_WINDOWS = frozenset(["afmoe", "beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"])
 """Families in which layers without a sliding window do not rotate, if some have one."""
 OLD: dict[str, dict[str, Any]] = {name: {"rope_theta": 1e4} for name in ("codegen", "gptj")}
 """Families whose code has the settings that a configuration lacks."""

@@ -138,7 +138,9 @@ def _entries(path: Path, number: int, each: Any) -> dict[tuple[int, str, str], E
     if part not in ("query", "key") or when not in ("before", "after"):
         raise ValueError(f"{where}: part must be query or key, and when before or after, not {part!r} and {when!r}")
     if sorted(axis for axis in axes if axis != "batch") != ["dim", "head", "token"] or axes.count("batch") > 1:
-        raise ValueError(f"{where}: axes must be head, token and dim in some order, and at most one batch, not {' '.join(axes)}")
+        raise ValueError(
+            f"{where}: axes must be head, token and dim in some order, and at most one batch, not {' '.join(axes)}"
+        )
     one, many = each.get("layer"), each.get("layers")
     if (one is None) == (many is None) or type(many if one is None else one) is not int:
         raise ValueError(f"{where} needs either layer, a number, or layers, how many there are")

@@ -73,16 +73,18 @@ class LayerCheck:
         return f"better than {ruled[-1]}" if ruled else "not decided"
 
 
-def check_rope(source: nn.Module | str | Path, reference: nn.Module | str | Path | None = None, tokens: int = TOKENS) -> list[LayerCheck]:
+def check_rope(
+    source: nn.Module | str | Path, reference: nn.Module | str | Path | None = None, tokens: int = TOKENS
+) -> list[LayerCheck]:
     """The check of the rotation (RoPE) of every layer, of a model or of queries and keys that another runtime has dumped.
 
     source     a model of `transformers`, or the path of a dump's manifest
     reference  what is right: by default what the configuration claims; or a model of `transformers`, or another manifest
     tokens     for models: tokens of a pass
 
-    Every member has `layer`, `departed` (pairs of "query", "key" or both, and a departure with `said`, its cause, and `position`,
-    from where on), `scaling`, `precision` and `fits`, which hold the fitted rotations. A layer is right if `departed` is empty and
-    so is `undecided`.
+    Every member has `layer`, `departed` (pairs of "query", "key" or both, and a departure with `said`, its cause, and
+    `position`, from where on), `scaling`, `precision` and `fits`, which hold the fitted rotations. A layer is right if
+    `departed` is empty and so is `undecided`.
 
     Raises ValueError if a model cannot be read or a manifest is not valid.
 
@@ -115,7 +117,9 @@ def far_positions(context: int, tokens: int = TOKENS) -> list[int]:
     return sorted({*range(near), *(int(place) for place in rest), context - 2, context - 1})
 
 
-def check_model(model: nn.Module, claims: Claims | None = None, tokens: int = TOKENS, farthest: int | None = None) -> list[LayerCheck]:
+def check_model(
+    model: nn.Module, claims: Claims | None = None, tokens: int = TOKENS, farthest: int | None = None
+) -> list[LayerCheck]:
     """The check of every layer of a `transformers` model, from two passes: over near positions, and over the whole context.
 
     claims    what is claimed for each layer; by default what the model's configuration says
@@ -238,15 +242,15 @@ def _dumped_layer(dump: Dump, layer: int, claims: Claims) -> LayerCheck:
         if before is None and not dump.equal and (dump.tokens is None or layer > 0):
             why = "rotated vectors of unequal tokens decide nothing but the first layer"
             continue
-        fits.append(_fit_dumped(dump, layer, part, vectors, max(noise, 2.0**-24), None if before is None else before[0], claims))
+        fits.append(
+            _fit_dumped(dump, layer, part, vectors, max(noise, 2.0**-24), None if before is None else before[0], claims)
+        )
     if not fits:
         return LayerCheck(layer, [], [], why or "no vectors after the rotation")
     return _checked(layer, fits, why)
 
 
-def _fit_dumped(
-    dump: Dump, layer: int, part: str, after: Array, noise: float, before: Array | None, claims: Claims
-) -> Fit:
+def _fit_dumped(dump: Dump, layer: int, part: str, after: Array, noise: float, before: Array | None, claims: Claims) -> Fit:
     places = dump.positions if dump.positions is not None else np.arange(after.shape[1], dtype=float)
     claim = claims(layer, part, after.shape[-1], int(places.max()) + 1)
     prefer = None if claim is None else claim.planes

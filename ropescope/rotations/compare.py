@@ -98,7 +98,9 @@ def _layout(found: Rotation, claim: Claim) -> list[Departure]:
     start = _start(found.seen)
     if found.planes.residual > 0.05:
         share = f"{found.planes.residual:.0%} of what changes"
-        return [Departure("rotation", f"it is no rotation: {share} does not stay within planes (wrong sign of a sine?)", start, 0)]
+        return [
+            Departure("rotation", f"it is no rotation: {share} does not stay within planes (wrong sign of a sine?)", start, 0)
+        ]
     planes, claimed = found.planes, claim.planes
     if claimed is not None:
         if planes.pairing != claimed.pairing:
@@ -111,7 +113,12 @@ def _layout(found: Rotation, claim: Claim) -> list[Departure]:
             inside = (turning >= begin) & (turning < begin + claimed.count)
             ours = theirs if inside.all() else (planes.first + 2 * int(turning[0]), int(np.ptp(turning)) + 1)
             due = begin + np.flatnonzero(np.abs(claim.frequencies) > 16 * _errors(found, claim))
-            if inside.all() and turning[0] == begin and 2 <= len(missing := due[due > turning[-1]]) and len(due) - len(missing) > 0:
+            if (
+                inside.all()
+                and turning[0] == begin
+                and len(missing := due[due > turning[-1]]) >= 2
+                and len(due) - len(missing) > 0
+            ):
                 ours = (theirs[0], int(turning[-1]) - begin + 1)
         if ours != theirs:
             said = f"dimensions {_range(*ours)} turn, not {_range(*theirs)}"
@@ -121,10 +128,11 @@ def _layout(found: Rotation, claim: Claim) -> list[Departure]:
     both = rates[:number] * claim.frequencies[:number]
     sure = np.abs(both) > 0
     weights = np.abs(claim.frequencies[:number]) * (np.abs(rates[:number]) > 6 * _errors(found, claim)[:number])
-    if sure.any() and (np.sign(both) * weights).sum() < -0.5 * weights.sum():
-        if explained(found.seen, np.exp(-1j * np.outer(found.seen.positions, _padded(found, claim))), _padded(found, claim)) <= 1:
-            return [Departure("direction", "it turns backwards", start, 0)]
-    return []
+    if not sure.any() or (np.sign(both) * weights).sum() >= -0.5 * weights.sum():
+        return []
+    whole = _padded(found, claim)
+    mirrored = explained(found.seen, np.exp(-1j * np.outer(found.seen.positions, whole)), whole) <= 1
+    return [Departure("direction", "it turns backwards", start, 0)] if mirrored else []
 
 
 def _range(first: int, count: int) -> str:
@@ -215,8 +223,9 @@ def _candidates(found: Rotation, claim: Claim) -> Iterator[tuple[str, Array]]:
     number, base = len(claim.frequencies), claim.constants.get("base")
     if base:
         if claim.scaling not in ("", "default"):
-            yield f"scaling is missing ({claim.scaling}): frequencies are those of base {base:g}", _padded(
-                found, claim, plain(base, number)
+            yield (
+                f"scaling is missing ({claim.scaling}): frequencies are those of base {base:g}",
+                _padded(found, claim, plain(base, number)),
             )
         for size in {found.head_dim, 4 * number, number, 2 * found.head_dim} - {2 * number}:
             said = f"frequencies are computed for {size} dimensions, not {2 * number}"
@@ -255,13 +264,13 @@ def _scaled(claim: Claim) -> bool:
 
 
 def _lengths(found: Rotation, claim: Claim) -> list[Departure]:
-    """Departures of the factor on lengths, and of position 0."""
-    wrong = []
-    if claim.factor is not None and found.factor is not None:
-        if abs(found.factor / claim.factor - 1) > 8 * float(np.median(found.seen.noise)) + 1e-6:
-            said = f"the factor on lengths is {found.factor:.4g}, not {claim.factor:.4g}"
-            wrong.append(Departure("factor", said, _start(found.seen), None))
-    return wrong
+    """Departures of the factor on lengths."""
+    if claim.factor is None or found.factor is None:
+        return []
+    if abs(found.factor / claim.factor - 1) <= 8 * float(np.median(found.seen.noise)) + 1e-6:
+        return []
+    said = f"the factor on lengths is {found.factor:.4g}, not {claim.factor:.4g}"
+    return [Departure("factor", said, _start(found.seen))]
 
 
 def agreement(query: Rotation, key: Rotation) -> list[Departure]:

@@ -205,7 +205,9 @@ def _fitted(head_dim: int, planes: Planes, seen: Seen, growth: float, drift: boo
     linear = bool((np.abs(left) <= 2 * whole.allowed(rates)).all()) and planes.residual < 0.05
     factor = float(np.median(np.abs(seen.turns))) if seen.absolute else None
     offset = _offset(rates, starts, errors) if seen.absolute and linear else None
-    return Rotation(head_dim, planes, rates, errors, float(np.sqrt((left[:, clear] ** 2).mean())), linear, factor, offset, growth, whole)
+    return Rotation(
+        head_dim, planes, rates, errors, float(np.sqrt((left[:, clear] ** 2).mean())), linear, factor, offset, growth, whole
+    )
 
 
 def _search(steps: Array, units: Complex) -> Array:

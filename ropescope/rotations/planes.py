@@ -107,8 +107,7 @@ def _halves(gains: Array, size: int) -> list[tuple[float, Planes]]:
         sums = np.concatenate([[0.0], np.cumsum(np.diagonal(gains, count))])
         starts = np.arange(size - 2 * count + 1)
         totals = sums[starts + count] - sums[starts]
-        for start in {0, int(starts[-1])}:
-            found.append((float(totals[start]), Planes("half", start, count)))
+        found += [(float(totals[start]), Planes("half", start, count)) for start in sorted({0, int(starts[-1])})]
         start = int(totals.argmax())
         others.append((float(totals[start]), Planes("half", start, count)))
     return found + others

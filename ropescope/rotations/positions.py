@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from .planes import Array
 Complex = NDArray[np.complex128]
 
 DIGITS = {"bfloat16": 8, "float16": 11, "TF32": 11}
-"""Binary digits of a number in each precision. TF32 is how some processors multiply float32; it has more exponents than float16."""
+"""Binary digits of a number in each precision. TF32, in which some processors multiply float32, has more exponents."""
 
 
 def rounded(x: Array, precision: str) -> Array:
@@ -86,13 +86,9 @@ def _numberings(seen: Seen) -> Iterator[tuple[str, Array]]:
         yield f"position numbers are multiplied by {times:g}", where * times
     yield "positions are numbered backwards", where[-1] - where
     sizes = sorted({int(p) for p in where if p > 0} | {2**n for n in range(1, 18)})
-    rules: list[tuple[str, Callable[[Array, int], Array]]] = [
-        ("position numbers start again at 0 every {} tokens", lambda p, n: p % n),
-        ("position numbers stop growing at {}", lambda p, n: np.minimum(p, n)),
-    ]
     for size in sizes:
-        for said, rule in rules:
-            yield said.format(size), rule(where, size)
+        yield f"position numbers start again at 0 every {size} tokens", where % size
+        yield f"position numbers stop growing at {size}", np.minimum(where, size)
     for size in range(2, 17):
         yield f"{size} tokens in a row have the same position number", where // size
     for start in sizes:  # a chunk of the prompt is numbered from 0 again

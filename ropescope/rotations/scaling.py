@@ -1,8 +1,8 @@
 """Which scaling of RoPE frequencies explains those of a layer, and its constants.
 
-Without scaling plane `f` of `F` turns by `base ** (-f / F)`. Scalings divide that: linear ones by one factor, YaRN and Llama 3 by 1
-for fast planes and by a factor for slow ones, with a transition that is linear in the plane's number (YaRN) or in its frequency
-(Llama 3). NTK-aware scaling is another base.
+Without scaling plane `f` of `F` turns by `base ** (-f / F)`. Scalings divide that: linear ones by one factor, YaRN and Llama 3
+by 1 for fast planes and by a factor for slow ones, with a transition that is linear in the plane's number (YaRN) or in its
+frequency (Llama 3). NTK-aware scaling is another base.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def _in_two_parts(rates: Array, allowed: Array, length: float | None) -> list[Sc
     """YaRN and Llama 3: fast planes as they are, slow ones divided by a factor, a transition between."""
     number = len(rates)
     known = rates > 2 * allowed
-    first = next((n for n in range(3, number + 1) if not known[:n].all() or _geometric(rates[:n], allowed[:n], True).off > 1), 0)
+    first = next(
+        (n for n in range(3, number + 1) if not known[:n].all() or _geometric(rates[:n], allowed[:n], True).off > 1), 0
+    )
     if first < 4:
         return []
     fast = np.arange(first - 1)

@@ -27,17 +27,17 @@ def headline(run: Run) -> str:
     found = run.results
     if of_tiny(run):
         return (
-            f"{found['detected']} of {found['cases']} faults in {len(found['families'])} tiny models found, in {found['layer_named']} "
-            f"the layer alone, in {found['cause_named']} with its cause; {found['false_alarms']} false alarms in "
-            f"{found['clean_checks']} checks"
+            f"{found['detected']} of {found['cases']} faults in {len(found['families'])} tiny models found, "
+            f"{found['layer_named']} with just their layer, {found['cause_named']} with their cause; "
+            f"{found['false_alarms']} false alarms in {found['clean_checks']} checks of clean models"
         )
     every = faults_of(run)
     rows = [row for row in every if len(row["text_differs"]) == len(found["lengths"])]
     logits, text = (sum(_by_baseline(run, row, name, -1) for row in rows) for name in ("logits", "text"))
     return (
-        f"{sum(row['detected'] for row in every)} of {len(every)} faults in {found['model']['source']} found by check-rope with at "
-        f"most {max((row['tokens'] or 0) for row in every)} tokens; at {found['lengths'][-1]:,} tokens logits show {logits} of "
-        f"{len(rows)}, greedy text {text}"
+        f"{sum(row['detected'] for row in every)} of {len(every)} faults in {found['model']['source']} found by check-rope "
+        f"with at most {max((row['tokens'] or 0) for row in every)} tokens; at {found['lengths'][-1]:,} tokens logits show "
+        f"{logits} of {len(rows)}, greedy text {text}"
     )
 
 
@@ -68,7 +68,11 @@ def tables(run: Run) -> list[Table | str]:
     found = run.results
     if of_tiny(run):
         rows = [
-            [each["fault"], each["seen"], *(f"{each[name]} of {each['cases']}" for name in ("detected", "layer_named", "cause_named"))]
+            [
+                each["fault"],
+                each["seen"],
+                *(f"{each[name]} of {each['cases']}" for name in ("detected", "layer_named", "cause_named")),
+            ]
             for each in found["by_fault"]
         ]
         return [Table(["fault", "seen in", "found", "layer named", "cause named"], rows), headline(run)]
@@ -82,10 +86,10 @@ def _line(run: Run, row: dict[str, Any], lengths: list[int]) -> list[str]:
     ours = f"{row['tokens']} tokens" if row["tokens"] else "nothing" if row["fault"] == NONE else "missed"
     named = ["named" if row[name] else "" for name in ("layer_named", "cause_named")]
     text = ["differs" if differs else "equal" for differs in row["text_differs"]]
-    logits = [
-        f"{'NaN' if apart is None else f'{apart:.3g}'}{' (found)' if row['fault'] != NONE and _by_baseline(run, row, 'logits', n) else ''}"
-        for n, apart in enumerate(row["logit_difference"])
-    ]
+    logits = []
+    for n, apart in enumerate(row["logit_difference"]):
+        shown = row["fault"] != NONE and _by_baseline(run, row, "logits", n)
+        logits.append(("NaN" if apart is None else f"{apart:.3g}") + (" (found)" if shown else ""))
     name = row["fault"] if row["variant"] == "as it is" else f"{row['fault']} ({row['variant']})"
     more = ["not run"] * (len(lengths) - len(text))
     return [name, ours, *named, *text, *more, *logits, *more]
@@ -115,10 +119,14 @@ def figures(run: Run) -> dict[str, Figure]:
             tooltip=["fault:N", "way:N", "found:N"],
         )
         .properties(
-            width=alt.Step(44), height=alt.Step(17), title=alt.TitleParams("Which faults of rotation show where", anchor="start")
+            width=alt.Step(44),
+            height=alt.Step(17),
+            title=alt.TitleParams("Which faults of rotation show where", anchor="start"),
         )
     )
-    return {"faults": Figure(chart, "One row per fault. Logits count as showing it if they differ more than those of a right port.")}
+    return {
+        "faults": Figure(chart, "One row per fault. Logits count as showing it if they differ more than those of a right port.")
+    }
 
 
 def dataset(run: Run) -> xr.Dataset:

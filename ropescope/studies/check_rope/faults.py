@@ -94,6 +94,15 @@ def _other_kind(site: Site) -> Array:
     return next(each.frequencies for each in site.others if not np.array_equal(each.frequencies, site.claim.frequencies))
 
 
+def _ntk(site: Site) -> Array:
+    number = len(site.claim.frequencies)
+    return _plain(site, _base(site) * 2 ** (number / max(1, number - 1)))
+
+
+def _whole_head(site: Site) -> Planes:
+    return Planes("half", 0, site.head_dim // 2)
+
+
 def _for_more_dimensions(site: Site) -> Array:
     number = len(site.claim.frequencies)
     return _sign(site) * _base(site) ** (-np.arange(number) / (2 * number))
@@ -129,17 +138,52 @@ def _ramp(site: Site) -> Array:
 
 
 FAULTS = (
-    Fault("halves paired as neighbours, or the reverse", ("paired",), _rated(lambda s: s.claim.frequencies), _other_pairing, "mlx-vlm#2323"),
-    Fault("half of the rotary dimensions", ("dimensions",), lambda s: _turned(s.positions, _plain(s)[::2]), _fewer_planes, "vllm#41185"),
+    Fault(
+        "halves paired as neighbours, or the reverse",
+        ("paired",),
+        _rated(lambda s: s.claim.frequencies),
+        _other_pairing,
+        "mlx-vlm#2323",
+    ),
+    Fault(
+        "half of the rotary dimensions",
+        ("dimensions",),
+        lambda s: _turned(s.positions, _plain(s)[::2]),
+        _fewer_planes,
+        "vllm#41185",
+    ),
     Fault("scaling forgotten", ("missing", "base is"), _rated(_plain), seen="mlx-vlm#1709", needs="scaled"),
     Fault("local and global bases swapped", ("layers",), _rated(_other_kind), seen="transformers#43756", needs="two"),
-    Fault("a layer that should not rotate does", ("rotates",), _rated(lambda s: plain(1e4, s.head_dim // 2)), lambda s: Planes("half", 0, s.head_dim // 2), needs="none"),
+    Fault(
+        "a layer that should not rotate does",
+        ("rotates",),
+        _rated(lambda s: plain(1e4, s.head_dim // 2)),
+        _whole_head,
+        needs="none",
+    ),
     Fault("no rotation", ("does not rotate",), _numbered(np.zeros_like), seen="sqliteai/warp#27"),
     Fault("cosines and sines in bfloat16", ("bfloat16",), _in_bfloat16, seen="transformers#29285"),
-    Fault("frequencies in bfloat16", ("bfloat16",), _rated(lambda s: rounded(s.claim.frequencies, "bfloat16")), seen="transformers#25681"),
+    Fault(
+        "frequencies in bfloat16",
+        ("bfloat16",),
+        _rated(lambda s: rounded(s.claim.frequencies, "bfloat16")),
+        seen="transformers#25681",
+    ),
     Fault("angles in float16", ("float16", "not finite"), _in_float16),
-    Fault("position numbers in bfloat16", ("bfloat16",), _numbered(lambda p: rounded(p, "bfloat16")), seen="transformers#29496", beyond=256),
-    Fault("position numbers in TF32", ("TF32", "float16"), _numbered(lambda p: rounded(p, "TF32")), seen="transformers#48428", beyond=2048),
+    Fault(
+        "position numbers in bfloat16",
+        ("bfloat16",),
+        _numbered(lambda p: rounded(p, "bfloat16")),
+        seen="transformers#29496",
+        beyond=256,
+    ),
+    Fault(
+        "position numbers in TF32",
+        ("TF32", "float16"),
+        _numbered(lambda p: rounded(p, "TF32")),
+        seen="transformers#48428",
+        beyond=2048,
+    ),
     Fault("the other direction", ("backwards",), _numbered(np.negative)),
     Fault("another base", ("base is",), _rated(_other_base)),
     Fault("queries one position ahead of keys", ("position 0", "off by"), _numbered(lambda p: p + 1), parts=("query",)),
@@ -147,15 +191,19 @@ FAULTS = (
     Fault("positions stop at 48", ("stop growing",), _numbered(lambda p: np.minimum(p, 48))),
     Fault("positions doubled", ("times", "multiplied"), _numbered(lambda p: 2 * p)),
     Fault("linear scaling by 4 that is not claimed", ("times", "multiplied"), _rated(lambda s: s.claim.frequencies / 4)),
-    Fault("NTK-aware scaling by 2 that is not claimed", ("base is",), _rated(lambda s: _plain(s, _base(s) * 2 ** (len(s.claim.frequencies) / max(1, len(s.claim.frequencies) - 1)))), seen="mlc-llm#3202"),
+    Fault("NTK-aware scaling by 2 that is not claimed", ("base is",), _rated(_ntk), seen="mlc-llm#3202"),
     Fault("frequencies for twice the dimensions", ("computed for",), _rated(_for_more_dimensions)),
-    Fault("frequencies of the next plane", ("next plane", "times", "multiplied"), _rated(lambda s: np.append(s.claim.frequencies[1:], 0.0))),
+    Fault(
+        "frequencies of the next plane",
+        ("next plane", "times", "multiplied"),
+        _rated(lambda s: np.append(s.claim.frequencies[1:], 0.0)),
+    ),
     Fault("frequencies in reverse order", ("reverse",), _rated(lambda s: s.claim.frequencies[::-1])),
     Fault("wrong sign of a sine", ("no rotation",), _rated(lambda s: s.claim.frequencies), mirrored=True),
     Fault("keys not rotated", ("does not rotate",), _numbered(np.zeros_like), parts=("key",)),
     Fault("factor on lengths forgotten", ("factor on lengths",), _rated(lambda s: s.claim.frequencies), needs="factor"),
     Fault("YaRN's transition the wrong way round", ("scaling", "frequencies"), _rated(_ramp), needs="yarn"),
-)  # fmt: skip
+)
 
 
 def applies(fault: Fault, claim: Claim, others: Sequence[Claim], context: int) -> bool:
@@ -167,13 +215,14 @@ def applies(fault: Fault, claim: Claim, others: Sequence[Claim], context: int) -
         return not len(rates)
     if len(rates) < 2 or not rates.any() or claim.planes is None:
         return False
-    if fault.needs == "two":
-        return any(len(each.frequencies) == len(rates) and not np.allclose(each.frequencies, rates) for each in others)
-    if fault.needs == "factor":
-        return claim.factor is not None and abs(claim.factor - 1) > 1e-3
-    if fault.needs == "scaled":
-        return claim.scaling not in ("", "default") and not np.allclose(np.abs(rates), plain(claim.constants.get("base") or 1e4, len(rates)), rtol=1e-3)
-    return fault.needs in ("", claim.scaling)
+    unscaled = plain(claim.constants.get("base") or 1e4, len(rates))
+    possible = {
+        "": True,
+        "two": any(len(each.frequencies) == len(rates) and not np.allclose(each.frequencies, rates) for each in others),
+        "factor": claim.factor is not None and abs(claim.factor - 1) > 1e-3,
+        "scaled": claim.scaling not in ("", "default") and not np.allclose(np.abs(rates), unscaled, rtol=1e-3),
+    }
+    return possible.get(fault.needs, fault.needs == claim.scaling)
 
 
 class _Edit:

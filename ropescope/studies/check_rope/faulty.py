@@ -77,7 +77,8 @@ def subject_of(model: nn.Module, clean: Sequence[LayerCheck]) -> Subject:
     claims = {layer: claim for layer, claim in found.items() if claim is not None}
     context = getattr(config.get_text_config(), "max_position_embeddings", None) or 2048
     layers = {
-        fault.name: [n for n, claim in claims.items() if applies(fault, claim, list(claims.values()), context)] for fault in FAULTS
+        fault.name: [n for n, claim in claims.items() if applies(fault, claim, list(claims.values()), context)]
+        for fault in FAULTS
     }
     known = all(fit.rotation.offset is not None for check in clean for fit in check.fits if fit.rotation.turning.any())
     return Subject(model, dict(zip(reader.layers, reader.modules, strict=True)), layers, known)
@@ -240,7 +241,14 @@ def _trained(
 
 def _fine(model: nn.Module) -> Row:
     said = sorted({each.said for check in check_model(model) for _, each in check.departed})
-    return {"detected": bool(said), "layer_named": False, "cause_named": False, "said": said[:3], "tokens": None, "position": None}
+    return {
+        "detected": bool(said),
+        "layer_named": False,
+        "cause_named": False,
+        "said": said[:3],
+        "tokens": None,
+        "position": None,
+    }
 
 
 @torch.inference_mode()
@@ -273,7 +281,7 @@ class Compared:
         return logits.argmax(-1), logits[at].float().log_softmax(-1)
 
     def against(self, model: nn.Module) -> Row:
-        """Whether greedy text is the same up to each length, and the largest difference of the last token's log-probabilities."""
+        """Whether greedy text is the same up to each length, and how much the last token's log-probabilities differ at most."""
         best, logits = self._passed(model)
         same = (best == self.best)[PROMPT - 1 :]
         parts = int(same.logical_not().nonzero()[0]) + PROMPT if not bool(same.all()) else None

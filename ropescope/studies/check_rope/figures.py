@@ -27,7 +27,8 @@ def figures(run: Run) -> dict[str, Figure]:
     layer = min(wrong, default=min(row["layer"] for row in angles))
     chosen = [row for row in angles if row["layer"] == layer]
     found["angles"] = Figure(
-        _angles(chosen, layer, rows), "The plane of one layer that differs most: seen against claimed. On the line they agree.",
+        _angles(chosen, layer, rows),
+        "The plane of one layer that differs most: seen against claimed. On the line they agree.",
         width="half",
     )
     return found

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...models.adapter import RefusedError
 from ...console import name_of
+from ...models.adapter import RefusedError
 from ...models.load import load_model
 from ...models.rope_check import (
     Claims,
@@ -119,7 +119,9 @@ def row_of(check: LayerCheck) -> Row:
     fit = check.fits[-1]
     found, scaling = fit.rotation, check.scaling
     turning = np.flatnonzero(found.turning)
-    places = [place for each in check.fits for place in (each.rotation.seen.positions.min(), each.rotation.seen.positions.max())]
+    places = [
+        place for each in check.fits for place in (each.rotation.seen.positions.min(), each.rotation.seen.positions.max())
+    ]
     worst = max(each.rotation.residual for each in check.fits)
     return row | {
         "pairing": found.pairing,
@@ -144,7 +146,7 @@ def row_of(check: LayerCheck) -> Row:
 def angles_of(check: LayerCheck) -> list[Row]:
     """By which angle each pass of a layer differs from what is claimed, at every position: of the plane that differs most.
 
-    `seen` and `claimed` are the angles of that plane in turns of the circle.
+    `seen` and `claimed` are the angles of that plane in radians.
     """
     found: list[Row] = []
     for fit in check.fits:
@@ -155,19 +157,19 @@ def angles_of(check: LayerCheck) -> list[Row]:
         plane = int(ratio.max(0).argmax())
         seen = fit.rotation.seen
         rate = fit.claim.frequencies[plane] if fit.claim is not None and plane < len(fit.claim.frequencies) else 0.0
-        for n in range(len(seen.positions)):
-            found.append(
-                {
-                    "layer": check.layer,
-                    "part": fit.part,
-                    "position": float(seen.positions[n]),
-                    "plane": plane,
-                    "apart": float(f"{np.abs(apart[0][n]).max():.3g}"),
-                    "allowed": float(f"{apart[1][n, plane]:.3g}"),
-                    "claimed": float(f"{seen.positions[n] * rate:.6g}"),
-                    "seen": float(f"{seen.positions[n] * rate + apart[0][n, plane]:.6g}"),
-                }
-            )
+        found += [
+            {
+                "layer": check.layer,
+                "part": fit.part,
+                "position": float(place),
+                "plane": plane,
+                "apart": float(f"{np.abs(apart[0][n]).max():.3g}"),
+                "allowed": float(f"{apart[1][n, plane]:.3g}"),
+                "claimed": float(f"{place * rate:.6g}"),
+                "seen": float(f"{place * rate + apart[0][n, plane]:.6g}"),
+            }
+            for n, place in enumerate(seen.positions)
+        ]
     return found
 
 

@@ -65,9 +65,11 @@ def changes(before: Sequence[Row], after: Sequence[Row], whole: bool = True) -> 
         if ours is None or theirs is None:
             found.append({"family": name, "what": "family", "before": _there(theirs), "after": _there(ours)})
             continue
-        for key in ("verdict", "reason", "layers", "rotation"):
-            if theirs[key] != ours[key]:
-                found.append({"family": name, "what": key, "before": str(theirs[key]), "after": str(ours[key])})
+        found += [
+            {"family": name, "what": key, "before": str(theirs[key]), "after": str(ours[key])}
+            for key in ("verdict", "reason", "layers", "rotation")
+            if theirs[key] != ours[key]
+        ]
         errors = theirs["logit_error"], ours["logit_error"]
         if None not in errors and errors[1] > 10 * max(errors[0], 1e-15):
             found.append({"family": name, "what": "error", "before": f"{errors[0]:.0e}", "after": f"{errors[1]:.0e}"})

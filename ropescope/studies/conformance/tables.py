@@ -26,7 +26,8 @@ def tables(run: Run) -> list[Table | str]:
     if "changes" in run.results:
         columns = ["family", "what", "before", "after"]
         changed = [[each[key] for key in columns] for each in run.results["changes"]]
-        since = f"transformers {run.results['against']['transformers']}"
+        version = run.results["against"]["transformers"]
+        since = f"transformers {version}" if version else "the run given"
         parts += [Table(columns, changed, f"Changes since {since}")] if changed else [f"no change since {since}"]
     return [*parts, headline(run)]
 
