@@ -273,15 +273,15 @@ def test_the_command_ends_with_1_where_a_layer_departs(tmp_path):
 
 
 @pytest.mark.weights
-def test_a_trained_model(tmp_path):
-    result = rs.run("check-rope", source=str(real.folder("stories15M")), out=tmp_path / "run")
+def test_a_trained_model():
+    result = rs.run("check-rope", source=str(real.folder("stories15M")))
     assert result.summary["results"]["verdicts"] == {"as claimed": 6, "departs": 0, "not decided": 0}
     assert result.dataset["frequency"].shape == (6, 24)
     assert list(result.figures()) == ["parting", "angles"]
     assert "6 as claimed" in result.headline
 
 
-def test_a_reference_model(tmp_path):
+def test_a_reference_model():
     sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     models = [
         LlamaForCausalLM(LlamaConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": base}))

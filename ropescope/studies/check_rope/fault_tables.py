@@ -9,12 +9,10 @@ import altair as alt
 from ...charts import COLOURS, Figure, Inline
 from ...runs import Run
 from ..study import Table
-from .faulty import FILE
+from .files import AS_IT_IS, FAULTS, RIGHT
 
 if TYPE_CHECKING:
     import xarray as xr
-
-NONE = "none, in bfloat16"
 
 
 def of_tiny(run: Run) -> bool:
@@ -27,7 +25,7 @@ def headline(run: Run) -> str:
     found = run.results
     if of_tiny(run):
         return (
-            f"{found['detected']} of {found['cases']} faults in {len(found['families'])} tiny models found, "
+            f"{found['detected']} of {found['faulty']} faults in {len(found['families'])} tiny models found, "
             f"{found['layer_named']} with just their layer, {found['cause_named']} with their cause; "
             f"{found['false_alarms']} false alarms in {found['clean_checks']} checks of clean models"
         )
@@ -43,12 +41,12 @@ def headline(run: Run) -> str:
 
 def faults_of(run: Run) -> list[dict[str, Any]]:
     """One row per fault of a trained model."""
-    return [row for row in run.read(FILE) or [] if row["fault"] != NONE]
+    return [row for row in run.read(FAULTS) or [] if row["fault"] != RIGHT]
 
 
 def right_port(run: Run) -> dict[str, Any] | None:
     """The row of the right model in half precision."""
-    return next((row for row in run.read(FILE) or [] if row["fault"] == NONE), None)
+    return next((row for row in run.read(FAULTS) or [] if row["fault"] == RIGHT), None)
 
 
 def _by_baseline(run: Run, row: dict[str, Any], name: str, at: int) -> bool:
@@ -71,26 +69,26 @@ def tables(run: Run) -> list[Table | str]:
             [
                 each["fault"],
                 each["seen"],
-                *(f"{each[name]} of {each['cases']}" for name in ("detected", "layer_named", "cause_named")),
+                *(f"{each[name]} of {each['faulty']}" for name in ("detected", "layer_named", "cause_named")),
             ]
             for each in found["by_fault"]
         ]
         return [Table(["fault", "seen in", "found", "layer named", "cause named"], rows), headline(run)]
     lengths = found["lengths"]
     columns = ["fault", "found with", "layer", "cause", *(f"text {n:,}" for n in lengths), *(f"logits {n:,}" for n in lengths)]
-    lines = [_line(run, row, lengths) for row in run.read(FILE) or []]
+    lines = [_line(run, row, lengths) for row in run.read(FAULTS) or []]
     return [Table(columns, lines), headline(run)]
 
 
 def _line(run: Run, row: dict[str, Any], lengths: list[int]) -> list[str]:
-    ours = f"{row['tokens']} tokens" if row["tokens"] else "nothing" if row["fault"] == NONE else "missed"
+    ours = f"{row['tokens']} tokens" if row["tokens"] else "nothing" if row["fault"] == RIGHT else "missed"
     named = ["named" if row[name] else "" for name in ("layer_named", "cause_named")]
     text = ["differs" if differs else "equal" for differs in row["text_differs"]]
     logits = []
     for n, apart in enumerate(row["logit_difference"]):
-        shown = row["fault"] != NONE and _by_baseline(run, row, "logits", n)
+        shown = row["fault"] != RIGHT and _by_baseline(run, row, "logits", n)
         logits.append(("NaN" if apart is None else f"{apart:.3g}") + (" (found)" if shown else ""))
-    name = row["fault"] if row["variant"] == "as it is" else f"{row['fault']} ({row['variant']})"
+    name = row["fault"] if row["variant"] == AS_IT_IS else f"{row['fault']} ({row['variant']})"
     more = ["not run"] * (len(lengths) - len(text))
     return [name, ours, *named, *text, *more, *logits, *more]
 
@@ -102,7 +100,7 @@ def figures(run: Run) -> dict[str, Figure]:
     lengths = run.results["lengths"]
     values = []
     for row in faults_of(run):
-        name = row["fault"] if row["variant"] == "as it is" else f"{row['fault']} ({row['variant']})"
+        name = row["fault"] if row["variant"] == AS_IT_IS else f"{row['fault']} ({row['variant']})"
         values.append({"fault": name, "way": "check-rope, 64 tokens", "found": "found" if row["detected"] else "not"})
         for kind, label in (("text", "greedy text"), ("logits", "logits")):
             for n, length in enumerate(lengths[: len(row["text_differs"])]):
@@ -133,7 +131,7 @@ def dataset(run: Run) -> xr.Dataset:
     """Whether each fault was found, its layer and its cause named."""
     import xarray as xr  # noqa: PLC0415
 
-    rows = run.read(FILE) or []
+    rows = run.read(FAULTS) or []
     names = ("detected", "layer_named", "cause_named")
     return xr.Dataset(
         {name: ("case", [bool(row[name]) for row in rows]) for name in names},

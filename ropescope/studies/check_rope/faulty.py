@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,10 +17,12 @@ from ...models.adapter.turned import Turning
 from ...models.claimed import claim_of
 from ...models.load import load_model, quiet_loading
 from ...models.rope_check import LayerCheck, check_model
+from ...runs import write_whole
 from ..conformance.families import rope_variants, rotary_families, tiny
 from ..study import Outcome, Work
-from . import FaultSettings
+from . import FaultSettings, files
 from .faults import FAULTS, Fault, applies, faulty
+from .files import AS_IT_IS, RIGHT
 
 Row = dict[str, Any]
 
@@ -28,8 +31,6 @@ TOKENS = (8, 16, 32, 64)
 """Tokens of a pass that are tried, fewest first."""
 PROMPT = 16
 """Tokens of the prompt from which text is generated."""
-AS_IT_IS = "as it is"
-FILE, ALARMS = "faults.json", "alarms.json"
 
 
 def run(settings: FaultSettings, work: Work) -> Outcome:
@@ -38,11 +39,28 @@ def run(settings: FaultSettings, work: Work) -> Outcome:
         return _tiny_models(settings, work)
     loaded = load_model(settings.model, "float32")
     lengths = [length for length in settings.lengths if loaded.context is None or length <= loaded.context]
-    rows: list[Row] = []
+    config = asdict(settings) | {"model": loaded.about["source"], "weights": loaded.about["weights"]}
+    journal, rows = Journal(work, config), list[Row]()
     for name, model in work.progress(_variants(loaded.model), 3, "variants"):
-        rows += _trained(name, model, loaded.tokenizer, lengths, settings, work)
+        rows += _trained(name, model, loaded.tokenizer, lengths, settings, work, journal)
     about = {"model": loaded.about, "lengths": lengths, "faults": len({row["fault"] for row in rows})}
-    return Outcome(asdict(settings) | {"model": loaded.about["source"]}, about | _counts(rows), {FILE: _text(rows)})
+    return Outcome(config, about | _counts(rows), {files.FAULTS: _text(rows)})
+
+
+class Journal:
+    """What has been computed so far, by name, in a file of the run folder: an interrupted run continues from there."""
+
+    def __init__(self, work: Work, config: Mapping[str, Any]) -> None:
+        work.resumed(config, __name__, "run of rope-faults", "faults of another model or other settings")
+        self.path = work.folder / files.SO_FAR
+        self.known: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
+
+    def of(self, name: str, compute: Callable[[], Any]) -> Any:
+        """What is stored under a name, or else what `compute` returns, which is then stored."""
+        if name not in self.known:
+            self.known[name] = compute()
+            write_whole(self.path, json.dumps(self.known, allow_nan=False))
+        return self.known[name]
 
 
 def _text(rows: Sequence[Row]) -> str:
@@ -50,8 +68,10 @@ def _text(rows: Sequence[Row]) -> str:
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, Any]:
+    """How many faults there are, and of how many something is known; the right port in half precision is none."""
     names = ("detected", "layer_named", "cause_named")
-    return {"cases": len(rows)} | {name: sum(bool(row[name]) for row in rows) for name in names}
+    own = [row for row in rows if row["fault"] != RIGHT]
+    return {"faulty": len(own)} | {name: sum(bool(row[name]) for row in own) for name in names}
 
 
 # What check-rope finds
@@ -111,14 +131,14 @@ def judged(fault: Fault, subject: Subject, layers: Sequence[int], tokens: int = 
 
 
 def _tiny_models(settings: FaultSettings, work: Work) -> Outcome:
+    journal = Journal(work, asdict(settings))
     rows: list[Row] = []
     alarms: list[Row] = []
     names = [*rotary_families(), *(f"llama, {name}" for name in rope_variants())]
     for name in work.progress(iter(names), len(names), "families"):
-        checked = [_alarm(name, precision, settings.seed) for precision in PRECISIONS]
-        alarms += [each for each in checked if each is not None]
-        if checked[0] is not None:
-            rows += _tiny_faults(name, settings.seed)
+        checked = journal.of(name, partial(_family, name, settings.seed))
+        alarms += checked["alarms"]
+        rows += checked["faults"]
     wrong = [each for each in alarms if each["alarm"] and not each["real"]]
     results = _counts(rows) | {
         "families": sorted({row["family"] for row in alarms}),
@@ -129,7 +149,16 @@ def _tiny_models(settings: FaultSettings, work: Work) -> Outcome:
         "missed": [row for row in rows if not row["detected"]],
         "by_fault": _by_fault(rows),
     }
-    return Outcome(asdict(settings), results, {FILE: _text(rows), ALARMS: _text(alarms)})
+    return Outcome(asdict(settings), results, {files.FAULTS: _text(rows), files.ALARMS: _text(alarms)})
+
+
+def _family(name: str, seed: int) -> dict[str, list[Row]]:
+    """Clean checks of a family in every precision, and its faults; nothing if it cannot be built or read."""
+    found = [_alarm(name, precision, seed) for precision in PRECISIONS]
+    return {
+        "alarms": [each for each in found if each is not None],
+        "faults": list(_tiny_faults(name, seed)) if found[0] else [],
+    }
 
 
 def _by_fault(rows: Sequence[Row]) -> list[Row]:
@@ -212,31 +241,45 @@ def _variants(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _trained(
-    name: str, model: nn.Module, tokenizer: Any, lengths: Sequence[int], settings: FaultSettings, work: Work
+    name: str,
+    model: nn.Module,
+    tokenizer: Any,
+    lengths: Sequence[int],
+    settings: FaultSettings,
+    work: Work,
+    journal: Journal,
 ) -> list[Row]:
+    """A row for each fault of one variant of a model, and one for the right model in half precision."""
     subject = subject_of(model, check_model(model))
     chosen = [fault for fault in FAULTS if possible(fault, subject) and (name == AS_IT_IS or fault.needs)]
     if not chosen:
         return []
     if name != AS_IT_IS:  # another text has to be generated for each
         lengths = [length for length in lengths if length <= 200]
-    text = generated(model, tokenizer, max(lengths))
-    clean = Compared(model, text, lengths)
+    text = journal.of(f"{name}: text", lambda: generated(model, tokenizer, max(lengths)).tolist())
+    clean = Compared(model, torch.tensor(text), lengths)
     rows = []
     if name == AS_IT_IS:  # what a right port in half precision shows sets the bar for logits
-        half = load_model(settings.model, "bfloat16").model
-        rows.append({"variant": name, "fault": "none, in bfloat16", "seen": "", **_fine(half), **clean.against(half)})
-    for fault in work.progress(chosen, len(chosen), "faults"):
-        layers = subject.layers[fault.name]
-        one = layers[len(layers) // 2]
-        least = next((tokens for tokens in TOKENS if judged(fault, subject, layers, tokens)["detected"]), None)
-        every, alone = judged(fault, subject, layers), judged(fault, subject, [one])
-        row = {"variant": name, "fault": fault.name, "seen": fault.seen, **every, "tokens": least, "layer": one}
-        row |= {"layer_named": alone["layer_named"], "cause_named": alone["cause_named"] and every["cause_named"]}
-        with faulty(model, fault, subject.modules, layers):
-            row |= clean.against(model)
-        rows.append(row)
-    return rows
+
+        def port() -> Row:
+            half = load_model(settings.model, "bfloat16").model
+            return {"variant": name, "fault": RIGHT, "seen": "", **_fine(half), **clean.against(half)}
+
+        rows.append(journal.of(f"{name}: {RIGHT}", port))
+    shown = work.progress(chosen, len(chosen), "faults")
+    return rows + [journal.of(f"{name}: {fault.name}", partial(_fault_row, name, fault, subject, clean)) for fault in shown]
+
+
+def _fault_row(name: str, fault: Fault, subject: Subject, clean: Compared) -> Row:
+    """What finds one fault of a trained model."""
+    layers = subject.layers[fault.name]
+    one = layers[len(layers) // 2]
+    least = next((tokens for tokens in TOKENS if judged(fault, subject, layers, tokens)["detected"]), None)
+    every, alone = judged(fault, subject, layers), judged(fault, subject, [one])
+    row = {"variant": name, "fault": fault.name, "seen": fault.seen, **every, "tokens": least, "layer": one}
+    row |= {"layer_named": alone["layer_named"], "cause_named": alone["cause_named"] and every["cause_named"]}
+    with faulty(subject.model, fault, subject.modules, layers):
+        return row | clean.against(subject.model)
 
 
 def _fine(model: nn.Module) -> Row:

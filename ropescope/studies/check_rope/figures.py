@@ -8,7 +8,7 @@ import altair as alt
 
 from ...charts import COLOURS, Chart, Figure, Inline
 from ...runs import Run
-from .run import ANGLES, FILE
+from .files import ANGLES, LAYERS
 
 Row = dict[str, Any]
 DEPARTS, RIGHT = COLOURS["symbolic"], COLOURS["positional"]
@@ -18,7 +18,7 @@ SHOWN = 24
 
 def figures(run: Run) -> dict[str, Figure]:
     """Charts by name; none where nothing was compared."""
-    rows, angles = run.read(FILE) or [], run.read(ANGLES) or []
+    rows, angles = run.read(LAYERS) or [], run.read(ANGLES) or []
     if not angles:
         return {}
     wrong = {row["layer"] for row in rows if row["departures"]}

@@ -28,10 +28,10 @@ from ...models.rope_check import (
 from ...rotations.compare import differences
 from ..study import Outcome, Work
 from . import Settings
+from .files import ANGLES, LAYERS
 
 Row = dict[str, Any]
 
-FILE, ANGLES = "layers.json", "angles.json"
 SEED = 0
 """Seed of the tokens that are fed to models."""
 
@@ -47,7 +47,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     rows = [row_of(check) for check in checks]
     results = counts(rows) | {"seconds": round(time.perf_counter() - started, 2), **about}
     data = {
-        FILE: json.dumps(rows, indent=1, allow_nan=False) + "\n",
+        LAYERS: json.dumps(rows, indent=1, allow_nan=False) + "\n",
         ANGLES: json.dumps([each for check in checks for each in angles_of(check)], allow_nan=False) + "\n",
     }
     config = asdict(settings) | {"source": _shown(settings.source), "reference": _shown(settings.reference)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runs import Run
 from ..study import Table
-from .run import FILE
+from .files import LAYERS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +37,7 @@ def failed(run: Run) -> str:
 
 def tables(run: Run) -> list[Table | str]:
     """One line a layer."""
-    rows = run.read(FILE) or []
+    rows = run.read(LAYERS) or []
     columns = ["layer", "verdict", "turns", "paired", "frequencies", "positions", "left over", "angles", "what departs"]
     cost = run.results.get("cost")
     told = [f"the check takes {cost['check_over_plain']:.2f} plain passes over {cost['tokens']} tokens"] if cost else []
@@ -61,7 +61,7 @@ def dataset(run: Run) -> xr.Dataset:
     import numpy as np  # noqa: PLC0415
     import xarray as xr  # noqa: PLC0415
 
-    rows = [row for row in run.read(FILE) or [] if "frequencies" in row]
+    rows = [row for row in run.read(LAYERS) or [] if "frequencies" in row]
     planes = max((len(row["frequencies"]) for row in rows), default=0)
     table = np.full((2, len(rows), planes), np.nan)
     for n, row in enumerate(rows):
