@@ -141,7 +141,8 @@ def _entries(path: Path, number: int, each: Any) -> dict[tuple[int, str, str], E
         raise ValueError(
             f"{where}: axes must be head, token and dim in some order, and at most one batch, not {' '.join(axes)}"
         )
-    one, many = each.get("layer"), each.get("layers")
+    one: Any = each.get("layer")
+    many: Any = each.get("layers")
     if (one is None) == (many is None) or type(many if one is None else one) is not int:
         raise ValueError(f"{where} needs either layer, a number, or layers, how many there are")
     numbers = range(many) if one is None else [one]

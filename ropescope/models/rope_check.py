@@ -191,14 +191,18 @@ def config_claims(config: Any, pairing: str | None = None) -> Claims:
 
 
 def fitted_claims(checks: Sequence[LayerCheck]) -> Claims:
-    """What another check has found, as the claim for the same layers."""
-    known = {(check.layer, fit.part): fit.rotation for check in checks for fit in check.fits[::-1]}
+    """What another check has found, as the claim for the same layers: in the pass whose length is nearest."""
+    known: dict[tuple[int, str], list[Rotation]] = {}
+    for check in checks:
+        for fit in check.fits:
+            known.setdefault((check.layer, fit.part), []).append(fit.rotation)
 
     def claims(layer: int, part: str, size: int, length: int) -> Claim | None:
-        del size, length
-        found = known.get((layer, part)) or known.get((layer, "key"))
-        if found is None:
+        del size
+        fitted = known.get((layer, part)) or known.get((layer, "key"))
+        if not fitted:
             return None
+        found = min(fitted, key=lambda each: abs(float(each.seen.positions.max()) + 1 - length))
         if found.pairing == "none" or not found.turning.any():
             return Claim(np.zeros(0))
         return Claim(found.frequencies, found.pairing, found.planes.first, found.factor, "", {})

@@ -203,9 +203,9 @@ def _angles(found: Rotation, claim: Claim) -> list[Departure]:
     for said, other in _candidates(found, claim):
         if explained(found.seen, np.exp(1j * np.outer(found.seen.positions, other)), other) <= 1 and not _beyond(found, other):
             return [Departure("frequencies", said, place, plane)]
-    if (said := explanation(found.seen, rates)) is not None:
-        what: What = "precision" if "rounded" in said or "computed" in said else "positions"
-        return [Departure(what, said, place, plane)]
+    if (why := explanation(found.seen, rates)) is not None:
+        what: What = "precision" if "rounded" in why or "computed" in why else "positions"
+        return [Departure(what, why, place, plane)]
     if not found.linear:
         said = f"angles do not grow evenly with the position (by {found.residual:.2g} radians)"
         return [Departure("positions", said, place, plane)]

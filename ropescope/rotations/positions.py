@@ -56,7 +56,8 @@ def coarse_turns(seen: Seen, frequencies: Array, precision: str) -> Complex:
     """Turns by angles that are computed in a precision; NaN where numbers are beyond it."""
     with np.errstate(invalid="ignore", over="ignore"):
         angles = np.outer(rounded(seen.positions, precision), rounded(frequencies, precision))
-        return np.exp(1j * rounded(angles, precision))
+        turns: Complex = np.exp(1j * rounded(angles, precision))
+    return turns
 
 
 def _precisions(where: Array, frequencies: Array) -> Iterator[tuple[str, Complex]]:
