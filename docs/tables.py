@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from big_models import TABLES as BIG_MODELS  # noqa: E402
 
+from docs import rope_tables  # noqa: E402
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.checks import page_headline  # noqa: E402
@@ -388,6 +389,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "watched": watched_rows,
     "fine-tuned": fine_tuned_rows,
     "steps": step_rows,
+    **rope_tables.TABLES,
 }
 
 
@@ -414,6 +416,7 @@ FACTS: dict[str, Callable[[], str]] = {
     "claims": lambda: f"\n{markdown(claims())}",
     "family-counts": family_counts,
     "page-speed": lambda: f"\n{page_headline(read_run(ROOT / 'results/page'))}.\n",
+    **rope_tables.FACTS,
 }
 TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n\n?(?:\|.*\n){2})((?:\|.*\n)*)(?=\n?<!-- end of table -->)")
 FACT = re.compile(r"(<!-- fact: ([\w-]+) -->).*?(<!-- end of fact -->)", re.S)

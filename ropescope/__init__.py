@@ -77,7 +77,11 @@ if TYPE_CHECKING:
     from .models.gptj import load_gptj as load_gptj
     from .models.gptj import save_gptj as save_gptj
     from .models.load import load_model as load_model
+    from .models.rope_check import LayerCheck as LayerCheck
+    from .models.rope_check import check_rope as check_rope
     from .rope import Rope as Rope
+    from .rotations.fit import Rotation as Rotation
+    from .rotations.fit import fit_rotation as fit_rotation
     from .studies.profile.answers import plot as plot
     from .studies.profile.answers import top_heads as top_heads
     from .studies.profile.run import profile as profile
@@ -151,6 +155,10 @@ _ROOMS = {
     "top_heads": "studies.profile.answers",
     "plot": "studies.profile.answers",
     "load_model": "models.load",
+    "LayerCheck": "models.rope_check",
+    "check_rope": "models.rope_check",
+    "Rotation": "rotations.fit",
+    "fit_rotation": "rotations.fit",
     "Prompt": "tasks.prompts",
     "binding_prompts": "tasks.prompts",
     "id_prompts": "tasks.prompts",

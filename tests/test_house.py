@@ -17,7 +17,7 @@ SOURCES = sorted(
     path for folder in ("ropescope", "tests", "tools", "docs", "examples") for path in (ROOT / folder).rglob("*.py")
 )
 INTERFACE = {"ropescope.studies", *(f"ropescope.studies.{name}" for name in ("study", "claims", "result", "runner"))}
-KNOWS_OTHERS = {"reproduce": set(FOLDERS), "bench": {"profile", "canonical", "training"}}
+KNOWS_OTHERS = {"reproduce": set(FOLDERS), "bench": {"profile", "canonical", "training"}, "check_rope": {"conformance"}}
 """Studies that are about other studies, and which."""
 HISTORIES = {f"ropescope.studies.histories.{path.stem}" for path in (PACKAGE / "studies" / "histories").glob("*.py")}
 HELPERS = {f"ropescope.studies.{name}" for name in ("head_scores", "playground", "task_models")} | HISTORIES

@@ -26,6 +26,7 @@ FOLDERS = (
     "control",
     "chat",
     "demo",
+    "check_rope",
     "conformance",
     "bench",
     "checks",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...console import first_line
 from ...models.adapter import ROUNDED, Adapter, LayerRead, RefusedError
+from ...runs import Run, read_run
 from ..study import Outcome, Work
-from . import Settings
+from . import RECORDED, Settings
 from .families import rotary_families, tiny
 
 TOKENS = 24
@@ -26,11 +28,56 @@ def run(settings: Settings, work: Work) -> Outcome:
     """A row for each family, and how many have each verdict."""
     known = rotary_families()
     names = list(settings.families) or known
+    before = _recorded(settings.against)
     if strange := sorted(set(names) - set(known)):
         raise ValueError(f"{', '.join(strange)}: no rotary decoder family of the installed transformers has this name")
     rows = list(work.progress((check_family(name, settings.seed) for name in names), len(names), "families"))
     data = {"families.json": json.dumps(rows, indent=1) + "\n"}
-    return Outcome({"families": len(names), "seed": settings.seed}, counts(rows), data)
+    found = counts(rows)
+    if before is not None:
+        whole = not settings.families
+        found["changes"] = changes(before.read("families.json") or [], rows, whole)
+        found["against"] = {name: before.summary["versions"].get(name) for name in ("transformers", "torch")}
+    return Outcome({"families": len(names), "seed": settings.seed}, found, data)
+
+
+def _recorded(folder: str) -> Run | None:
+    """The run to compare with; None if it is the recorded one and is not there."""
+    if not (Path(folder) / "summary.json").is_file():
+        if folder == RECORDED:
+            return None
+        raise ValueError(f"against must be the run folder of a conformance run, and {folder} is none")
+    run = read_run(Path(folder))
+    if run.command != "conformance":
+        raise ValueError(f"against must be the run folder of a conformance run, and {folder} holds one of {run.command}")
+    return run
+
+
+def changes(before: Sequence[Row], after: Sequence[Row], whole: bool = True) -> list[dict[str, str]]:
+    """What has changed in any family: new and lost ones, verdicts, layers and rotations, and errors that grew tenfold.
+
+    whole  whether both are of all families, so that one may be missing
+    """
+    old, new = ({row["family"]: row for row in rows} for rows in (before, after))
+    found = []
+    for name in sorted({*old, *new} if whole else new):
+        ours, theirs = new.get(name), old.get(name)
+        if ours is None or theirs is None:
+            found.append({"family": name, "what": "family", "before": _there(theirs), "after": _there(ours)})
+            continue
+        found += [
+            {"family": name, "what": key, "before": str(theirs[key]), "after": str(ours[key])}
+            for key in ("verdict", "reason", "layers", "rotation")
+            if theirs[key] != ours[key]
+        ]
+        errors = theirs["logit_error"], ours["logit_error"]
+        if None not in errors and errors[1] > 10 * max(errors[0], 1e-15):
+            found.append({"family": name, "what": "error", "before": f"{errors[0]:.0e}", "after": f"{errors[1]:.0e}"})
+    return found
+
+
+def _there(row: Row | None) -> str:
+    return "not there" if row is None else str(row["verdict"])
 
 
 def check_family(family: str, seed: int = 0) -> Row:

@@ -22,7 +22,14 @@ def tables(run: Run) -> list[Table | str]:
     """A row for each family."""
     rows = run.read("families.json") or []
     lines = [[str(row.get(key, "")) for key in SHOWN] for row in rows]
-    return [Table([key.replace("_", " ") for key in SHOWN], lines), headline(run)]
+    parts: list[Table | str] = [Table([key.replace("_", " ") for key in SHOWN], lines)]
+    if (found := run.results.get("changes")) is not None:
+        columns = ["family", "what", "before", "after"]
+        changed = [[each[key] for key in columns] for each in found]
+        version = run.results["against"].get("transformers")
+        since = f"transformers {version}" if version else "the run given"
+        parts += [Table(columns, changed, f"Changes since {since}")] if changed else [f"no change since {since}"]
+    return [*parts, headline(run)]
 
 
 def dataset(run: Run) -> xr.Dataset:

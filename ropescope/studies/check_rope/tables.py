@@ -1,0 +1,77 @@
+"""Headline, table, dataset and the verdict of a check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...runs import Run
+from ..study import Table
+from .files import LAYERS
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def headline(run: Run) -> str:
+    """How many layers are as claimed, and the first departure."""
+    found = run.results
+    said = ", ".join(f"{number} {name}" for name, number in found["verdicts"].items() if number)
+    start = f"rotation of {found['what']}: {found['layers']} layers, {said}"
+    return start if found["first"] is None else f"{start}; {_first(found['first'])}"
+
+
+def _first(first: dict[str, Any]) -> str:
+    where = "" if first["position"] is None else f", from position {first['position']:g} on"
+    return f"layer {first['layer']}, {first['part']}: {first['said']}{where}"
+
+
+def failed(run: Run) -> str:
+    """One sentence if a layer departs, or nothing could be decided."""
+    found = run.results
+    if found["first"] is not None:
+        return f"{found['verdicts']['departs']} of {found['layers']} layers depart: {_first(found['first'])}"
+    if found["verdicts"]["as claimed"] == 0 and found["verdicts"]["not decided"]:
+        return "nothing could be decided: give a reference, and vectors before the rotation or of equal tokens"
+    return ""
+
+
+def tables(run: Run) -> list[Table | str]:
+    """One line a layer."""
+    rows = run.read(LAYERS) or []
+    columns = ["layer", "verdict", "turns", "paired", "frequencies", "positions", "left over", "angles", "what departs"]
+    cost = run.results.get("cost")
+    told = [f"the check takes {cost['check_over_plain']:.2f} plain passes over {cost['tokens']} tokens"] if cost else []
+    return [Table(columns, [_line(row) for row in rows]), headline(run), *told]
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    said = "; ".join(f"{each['part']}: {each['said']}" for each in row["departures"]) or row["undecided"]
+    if "pairing" not in row:
+        return [str(row["layer"]), row["verdict"], "", "", "", "", "", "", said]
+    turns = f"{row['dimensions']} of {row['head_dim']}" + (", backwards" if row["backwards"] else "")
+    places = f"{row['positions'][0]:g} to {row['positions'][1]:g}"
+    name = row["described"] if row["scaling"] != "none" else f"base {row['constants'].get('base', 0):g}"
+    factor = f", factor {row['factor']:g}" if row["factor"] is not None and abs(row["factor"] - 1) > 1e-3 else ""
+    left = f"{row['residual']:.1e}"
+    return [str(row["layer"]), row["verdict"], turns, row["pairing"], name + factor, places, left, row["precision"], said]
+
+
+def dataset(run: Run) -> xr.Dataset:
+    """Frequencies of every plane and layer, with their standard errors, and whether the layer is as claimed."""
+    import numpy as np  # noqa: PLC0415
+    import xarray as xr  # noqa: PLC0415
+
+    rows = [row for row in run.read(LAYERS) or [] if "frequencies" in row]
+    planes = max((len(row["frequencies"]) for row in rows), default=0)
+    table = np.full((2, len(rows), planes), np.nan)
+    for n, row in enumerate(rows):
+        for at, name in enumerate(("frequencies", "errors")):
+            table[at, n, : len(row[name])] = row[name]
+    return xr.Dataset(
+        {
+            "frequency": (("layer", "plane"), table[0]),
+            "error": (("layer", "plane"), table[1]),
+            "as_claimed": ("layer", [row["verdict"] == "as claimed" for row in rows]),
+        },
+        {"layer": [row["layer"] for row in rows], "plane": list(range(planes))},
+    )
