@@ -84,9 +84,21 @@ def compare_rows() -> list[str]:
     return rows
 
 
+def compare_depth_rows() -> list[str]:
+    """Shares of positional and symbolic heads by depth, on both sides of each comparison."""
+    rows = []
+    for _, summary in runs_named("compare-"):
+        found = summary["results"]
+        for side, name in enumerate("ab"):
+            shares = [f"{part['positional']:.0%}, {part['symbolic']:.0%}" for part in found["depth"][side].values()]
+            rows.append(f"| {found['names'][name]} | {' | '.join(shares)} |")
+    return list(dict.fromkeys(rows))
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "precision": precision_rows,
     "memory": memory_rows,
     "estimates": estimate_rows,
     "compare": compare_rows,
+    "compare-depth": compare_depth_rows,
 }

@@ -137,6 +137,7 @@ def test_profiles_are_named_by_what_differs(profiles, tmp_path):
 
     assert named(("binding", "2 prompts"), ("prose", "8 texts")) == {"a": "one, binding", "b": "one, prose"}
     assert named(("binding", "2 prompts"), ("binding", "3 prompts")) == {"a": "one, 2 prompts", "b": "one, 3 prompts"}
+    assert named(("binding", "2 prompts, seed 0"), ("binding", "2 prompts, seed 1")) == {"a": "one, seed 0", "b": "one, seed 1"}
     assert named(("binding", "2 prompts"), ("binding", "2 prompts")) == {"a": "a", "b": "b"}
 
 

@@ -72,6 +72,9 @@ def _called(run: Run, runs: list[Run]) -> str:
         return own["model"]
     if "kind" in differs:  # binding, prose: no need to describe them
         differs.remove("prompts")
+    elif "prompts" in differs:
+        other = words[1 - runs.index(run)]["prompts"].split(", ")
+        own["prompts"] = ", ".join(part for part in own["prompts"].split(", ") if part not in other) or own["prompts"]
     return ", ".join(own[name] for name in ("model", *differs)) if differs else run.name
 
 
