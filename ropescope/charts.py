@@ -106,6 +106,8 @@ def _dress(spec: dict[str, Any]) -> None:
     """Make a chart look like all others, but for what it sets itself."""
     own = spec["config"]
     spec["config"] = {**own, **{part: {**look, **own.get(part, {})} for part, look in HOUSE.items()}}
+    if not all(spec.get("datasets", {}).values()):  # Vega cannot place the title of an empty legend beside it
+        spec["config"]["legend"].pop("titleOrient", None)
     if isinstance(spec.get("title"), dict):
         spec["title"] = {"fontSize": HEADING, "frame": "bounds", "offset": 12, **spec["title"]}
 

@@ -1,14 +1,19 @@
 """Figures of a profile: all are written, show every head, say where they come from, and stay small."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import altair as alt
 import numpy as np
 import pytest
 from profiles import geometry_rows, make_profile, path_rows, trace_rows, without_planes, write_profile
 
-from ropescope.charts import write_chart
-from ropescope.runs import Run
+from ropescope.charts import Figure, Inline, picture, write_chart
+from ropescope.runs import Run, read_trajectory
+from ropescope.studies.histories.many_heads import loss_chart
 from ropescope.studies.profile.figures import figures
 from ropescope.studies.profile.figures_details import geometry_chart, path_chart, trace_chart
-from ropescope.studies.profile.rows import head_rows
+from ropescope.studies.profile.rows import head_rows, once
 
 pytestmark = pytest.mark.slow
 
@@ -175,3 +180,24 @@ def test_queries_reach_as_far_as_keys():
     keys = [row for part in values for row in part if row["what"] == "key" and row["head"] == queries[0]["head"]]
     assert np.hypot(queries[0]["x"], queries[0]["y"]) == pytest.approx(max(row["norm"] for row in keys))
     assert queries[0]["norm"] == pytest.approx(np.hypot(14, 9))
+
+
+def test_charts_without_rows_can_be_drawn():
+    rows = Inline(values=[])
+    chart = alt.Chart(rows).mark_point().encode(x="x:Q", color=alt.Color("kind:N", title="kind"))
+    assert picture(Figure(chart, "").chart).startswith(b"\x89PNG")
+    spec = Figure(alt.Chart(Inline(values=[{"x": 1}])).mark_point().encode(x="x:Q"), "").chart.to_dict()
+    assert spec["config"]["legend"]["titleOrient"] == "left"
+
+
+def test_one_head_is_shown_once_though_it_is_an_example_of_two_kinds():
+    rows = [{"head": "L0 H0", "kind": kind, "block": block} for kind in ("symbolic", "mixed") for block in (0, 1)]
+    assert once({"traces": rows}) == {"traces": rows[:2]}
+
+
+def test_the_loss_is_drawn_where_it_is_known(tmp_path):
+    history = read_trajectory(Path(__file__).parents[1] / "results" / "watch-smollm2")
+    loss = np.where(np.arange(len(history.steps)) % 3, np.nan, 1.5)  # logged less often than heads are looked at
+    rows = data_of(loss_chart(replace(history, measures={**history.measures, "loss": loss})).to_dict())[0]
+    assert [row["step"] for row in rows] == history.steps[::3].tolist()
+    assert all(row["loss"] == 1.5 for row in rows)

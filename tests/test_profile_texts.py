@@ -191,7 +191,7 @@ def test_a_chart_and_a_page_without_the_command(scores, tmp_path):
     for name in ("heads", "heat-maps", "depth"):
         assert rs.plot(scores, name).to_dict()
     assert scores.ropescope.depth().to_dict() == rs.plot(scores, "depth").to_dict()
-    with pytest.raises(ValueError, match="name must be one of heads, heat-maps, depth"):
+    with pytest.raises(ValueError, match="name must be one of kinds, heads, heat-maps, depth"):
         rs.plot(scores, "planes")
     page = rs.save_run(scores, tmp_path / "run")
     assert page.stat().st_size > 100_000
@@ -199,6 +199,6 @@ def test_a_chart_and_a_page_without_the_command(scores, tmp_path):
     assert result.claims() == []
     assert "right on" not in str(result.table())
     assert "3 prompts, 5 queries of each" in str(result.table())
-    assert set(result.figures()) == {"heads", "heat-maps", "depth", "classical"}
+    assert set(result.figures()) == {"kinds", "heads", "heat-maps", "depth", "classical"}
     np.testing.assert_allclose(result.dataset.positional, scores.positional, atol=1e-6)
     assert json.loads(result.dataset.attrs["texts"])[0][1] == "Alice"

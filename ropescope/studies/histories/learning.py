@@ -93,7 +93,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any], below: str | None 
             x=step_axis(run, STEPS),
             y=alt.Y("head:N", title="layer", scale=alt.Scale(domain=heads_of(result))),
             color=alt.Color("kind:N", title="pure", scale=KINDS),
-            shape=alt.Shape("gamma:N", title="up to gamma", sort=gammas),
+            shape=alt.Shape("gamma:N", title="up to gamma", sort=gammas).scale(domain=gammas),
             tooltip=[alt.Tooltip("head:N"), alt.Tooltip("kind:N"), alt.Tooltip("gamma:N"), alt.Tooltip("step:Q")],
         )
         .properties(width=WIDTH, title="Step from which each head stayed pure")
