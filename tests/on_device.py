@@ -115,7 +115,7 @@ def test_planted_work_on_the_cpu_is_found(monkeypatch):
     from ropescope.models.adapter import adapter as reading  # noqa: PLC0415
 
     monkeypatch.setattr(reading, "read_call", brought)
-    monkeypatch.setattr(check, "_difference", lambda *args: (True, 0.0))
+    monkeypatch.setattr(check, "_full_precision", lambda *args: (0.0, 1.0))
     with other_device.staying() as found:
         measure(adapter, as_prompt(IDS[0]), Scoring(**LEAST))
     assert "logits.py:logit_factors" in found
