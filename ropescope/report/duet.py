@@ -133,12 +133,12 @@ def _cosine(x: Float[Array, " B"], y: Float[Array, " B"]) -> float:
 
 def _cut(subject: Mapping[str, Any], found: Mapping[str, tuple[int, int, float]]) -> dict[str, Any]:
     """The subject with two layers of one head each: first the positional one, then the symbolic one."""
-    layers = []
+    layers: list[dict[str, Any]] = []
     for kind in ("positional", "symbolic"):
         n, head, _ = found[kind]
         layer = subject["layers"][n]
         group = head // (layer["heads"] // layer["key_heads"])
-        one = {"heads": 1, "key_heads": 1, "head": head, "table": len(layers)}
+        one: dict[str, Any] = {"heads": 1, "key_heads": 1, "head": head, "table": len(layers)}
         one |= {
             "queries": _part(layer["queries"], head, layer["heads"]),
             "keys": _part(layer["keys"], group, layer["key_heads"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
@@ -24,6 +24,7 @@ CALLED = {"watch": "ropescope.HeadWatcher", "sweep": "ropescope dynamics"}
 """What wrote runs that no command of the same name wrote."""
 FILMED = ("film", "accuracy")
 """Charts that follow the film of a training run."""
+T = TypeVar("T")
 Link = Callable[..., str]
 """Function of the names of a run and of its chart that returns an id on the page; empty if it is not there."""
 
@@ -149,7 +150,8 @@ def view(found: View | None, ids: Ids, link: Link, **tools: Any) -> Markup:
     return render(found.template, **{**found.data, **tools, "id": name, "link": link, "payload": payload})
 
 
-def _guarded(run: Run, work: Callable[[], Any]) -> Any:
+def _guarded(run: Run, work: Callable[[], T]) -> T:
+    """What `work` returns; a ValueError in one sentence if what is in the run's files does not fit."""
     try:
         return work()
     except Exception as error:  # what is in a file can go wrong anywhere

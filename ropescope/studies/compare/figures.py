@@ -118,5 +118,5 @@ def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
 
 def _title(text: str, size: int = 15, names: Mapping[str, str] | None = None) -> alt.TitleParams:
     """A title, with the names of both profiles below it, which are too long for axes."""
-    more = {"subtitle": [f"{which}: {name}" for which, name in names.items()]} if names else {}
+    more: dict[str, Any] = {"subtitle": [f"{which}: {name}" for which, name in names.items()]} if names else {}
     return alt.TitleParams(text, anchor="start", fontSize=size, **more)

@@ -64,7 +64,7 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
     """Layers across, heads down: both scores and their difference, below each other."""
     rows, heads = head_rows(stats), len(stats["head"])
     high = max(5, min(18, 220 // heads))
-    panels = {
+    panels: dict[str, tuple[str, alt.Scale, list[float]]] = {
         "positional": ("Positional score", alt.Scale(scheme="viridis", domain=[0, 1]), [0, 0.5, 1]),
         "symbolic": ("Symbolic score", alt.Scale(scheme="viridis", domain=[0, 1]), [0, 0.5, 1]),
         "difference": ("Symbolic minus positional", alt.Scale(scheme="blueorange", domain=[-1, 1]), [-1, 0, 1]),

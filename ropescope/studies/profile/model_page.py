@@ -64,7 +64,7 @@ def lead(run: Run) -> View:
 def tail(run: Run) -> View:
     """What stands last: a table of all heads that can be sorted, filtered and downloaded, and what to do next."""
     rows = head_list(run)
-    columns = [
+    columns: list[dict[str, Any]] = [
         {"name": name, "title": text, "told": TOLD.get(name, "")}
         | {"digits": 0 if name in ("layer", "plane") else 3, "percent": name == "judged"}
         for name, text in COLUMNS.items()
