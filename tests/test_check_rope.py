@@ -16,6 +16,7 @@ from ropescope.models.claimed import claim_of
 from ropescope.models.dumps import read_dump
 from ropescope.models.rope_check import check_model, far_positions
 from ropescope.rope import Rope
+from ropescope.studies.check_rope import faulty
 from ropescope.studies.check_rope.faults import FAULTS
 from ropescope.studies.check_rope.faulty import Compared, judged, possible, subject_of
 from ropescope.studies.conformance.families import rope_variants, rotary_families, tiny
@@ -289,3 +290,21 @@ def test_a_reference_model():
     ]
     assert wrong(rs.check_rope(models[0], models[0])) == {}
     assert set(wrong(rs.check_rope(models[0], models[1]))) == {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+def test_faults_of_a_trained_model(monkeypatch, tmp_path):
+    """Faults of a trained model and of its variants; a second run reads what the first has stored."""
+    chosen = tuple(fault for fault in FAULTS if fault.name in ("another base", "scaling forgotten"))
+    monkeypatch.setattr(faulty, "FAULTS", chosen)
+    settings = {"model": str(real.folder("stories15M")), "lengths": (24, 40), "out": tmp_path / "run"}
+    result = rs.run("rope-faults", **settings)
+    found = result.summary["results"]
+    assert {name: found[name] for name in ("faulty", "detected", "layer_named", "cause_named")} == dict.fromkeys(
+        ("faulty", "detected", "layer_named", "cause_named"), 3
+    )
+    assert result.headline.startswith("3 of 3 faults in stories15M found by check-rope with at most 8 tokens")
+    assert list(result.figures()) == ["faults"]
+    monkeypatch.setattr(faulty, "judged", None)  # nothing is judged again
+    assert rs.run("rope-faults", **settings).summary["results"] == found

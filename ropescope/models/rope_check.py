@@ -179,7 +179,7 @@ def _checked(layer: int, fits: list[Fit], undecided: str = "") -> LayerCheck:
 # Dumps
 
 
-def config_claims(config: Any, pairing: str | None = None) -> Claims:
+def config_claims(config: Any, pairing: Any = None) -> Claims:
     """What a configuration claims, with another pairing where the runtime has one of its own."""
 
     def claims(layer: int, part: str, size: int, length: int) -> Claim | None:

@@ -7,6 +7,7 @@ rotation       which rotation a layer applies
 hooks          observing and editing calls of attention
 check          the self-check of a layer
 adapter        reading all layers of a model
+turned         rotated queries and keys of equal tokens, to check the rotation
 planes         choosing planes
 edits          applying changes
 interventions  the changes themselves

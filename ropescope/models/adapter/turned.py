@@ -121,8 +121,8 @@ class Turning:
             _run(self.model, ids.to(device), given)
 
 
-def _run(model: nn.Module, ids: Tensor, given: dict[str, Tensor]) -> None:
-    inner = model.get_decoder() if hasattr(model, "get_decoder") else None  # type: ignore[operator]
+def _run(model: Any, ids: Tensor, given: dict[str, Tensor]) -> None:
+    inner = model.get_decoder() if hasattr(model, "get_decoder") else None
     if isinstance(inner, nn.Module) and inner is not model and _takes(inner, given):
         inner(input_ids=ids, use_cache=False, **given)
     else:

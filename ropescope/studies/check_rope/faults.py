@@ -302,14 +302,14 @@ class _Where:
 
 
 @contextlib.contextmanager
-def faulty(model: nn.Module, fault: Fault, modules: Mapping[int, nn.Module], layers: Sequence[int]) -> Iterator[None]:
+def faulty(model: Any, fault: Fault, modules: Mapping[int, nn.Module], layers: Sequence[int]) -> Iterator[None]:
     """Within it, some layers of a model have a fault.
 
     modules  attention modules by layer
     layers   layers that have the fault
     """
     where = _Where(model.config, list(modules))
-    decoder: Any = model.get_decoder() if hasattr(model, "get_decoder") else model  # type: ignore[operator]
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
 
     def note(_: nn.Module, __: Any, kwargs: dict[str, Any]) -> None:
         where.ids = kwargs.get("position_ids")

@@ -218,12 +218,12 @@ def _tiny_faults(name: str, seed: int) -> Iterator[Row]:
 # Trained models
 
 
-def _variants(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _variants(model: Any) -> Iterator[tuple[str, nn.Module]]:
     """The model as it is, and with scalings that its configuration claims, so that faults of scaling can be made in it."""
     yield AS_IT_IS, model
     config: Any = model.config
     settings = dict(getattr(config, "rope_parameters", None) or {})
-    rotary: Any = getattr(model.get_decoder(), "rotary_emb", None)  # type: ignore[operator]
+    rotary: Any = getattr(model.get_decoder(), "rotary_emb", None)
     if rotary is None or "rope_theta" not in settings:
         return
     length = int(config.max_position_embeddings) // 4
@@ -234,10 +234,10 @@ def _variants(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     before = config.rope_parameters
     for name, scaling in scalings.items():
         config.rope_parameters = {"rope_type": name, "rope_theta": settings["rope_theta"], **scaling}
-        model.get_decoder().rotary_emb = type(rotary)(config)  # type: ignore[operator]
+        model.get_decoder().rotary_emb = type(rotary)(config)
         yield name, model
     config.rope_parameters = before
-    model.get_decoder().rotary_emb = rotary  # type: ignore[operator]
+    model.get_decoder().rotary_emb = rotary
 
 
 def _trained(
