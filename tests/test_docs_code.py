@@ -123,7 +123,13 @@ def test_python_in_the_docs_runs(chain, folder):
 
 def test_languages_are_those_that_are_tested():
     """Code in another language would pass untested. JavaScript of the page is tested in a browser."""
-    assert {block.language for block in BLOCKS} <= {"python", "pycon", "sh", "text", "js"}
+    assert {block.language for block in BLOCKS} <= {"python", "pycon", "sh", "text", "js", "json"}
+
+
+def test_json_in_the_docs_is_json():
+    for block in BLOCKS:
+        if block.language == "json":
+            json.loads(block.code)
 
 
 # Commands

@@ -42,6 +42,7 @@ WORDS = re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, sorted(GLOSSARY, key
 def explained(text: str) -> list[tuple[str, bool]]:
     """A text in pieces; True for those that are words of the glossary, the first time that each of them occurs.
 
+    >>> from ropescope.html.glossary import explained
     >>> explained("Is it positional, or not positional?")
     [('Is it ', False), ('positional', True), (', or not positional?', False)]
     """

@@ -42,6 +42,13 @@ class LayerCheck:
     fits       rotations of queries and keys, of near positions first
     departed   differences from what is claimed, with the part they are of; empty if there are none
     undecided  what the data do not show, in words; empty if everything was checked
+
+    >>> import ropescope as rs
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = dict(vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+    >>> (check,) = rs.check_rope(LlamaForCausalLM(LlamaConfig(**sizes)))
+    >>> check.layer, check.departed, check.undecided, check.fits[0].rotation.pairing
+    (0, [], '', 'half')
     """
 
     layer: int

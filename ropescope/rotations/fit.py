@@ -56,6 +56,12 @@ class Rotation:
     offset       position number of position 0; None if vectors before are not known
     growth       largest change of lengths with the position, which no rotation makes; it is taken out before the fit
     seen         what all this was fitted to
+
+    >>> import ropescope as rs, torch
+    >>> keys = rs.Rope(head_dim=8, pairing="interleaved").rotate(torch.ones(1, 16, 8).double(), range(16)).numpy()
+    >>> found = rs.fit_rotation(keys)
+    >>> found.pairing, found.linear, found.offset
+    ('interleaved', True, None)
     """
 
     head_dim: int

@@ -26,6 +26,7 @@ class Settings:
     dtype: str = option("auto", "Precision of models: auto, float32, float64, bfloat16 or float16.")
     device: str = option("auto", "Device of models: auto, cpu, cuda, ...")
     revision: str | None = option(None, "Branch, tag or commit of a hub id.")
+    seed: int = option(0, "Recorded; nothing here is random.")
 
     def __post_init__(self) -> None:
         if self.tokens < 8:
@@ -70,6 +71,7 @@ STUDIES = (
         settings=Settings,
         run=here("run:run"),
         out=_folder,
+        title=here("tables:title"),
         headline=here("tables:headline"),
         figures=here("figures:figures"),
         tables=here("tables:tables"),
@@ -85,6 +87,7 @@ STUDIES = (
         settings=FaultSettings,
         run=here("faulty:run"),
         out=_fault_folder,
+        title=here("fault_tables:title"),
         headline=here("fault_tables:headline"),
         figures=here("fault_tables:figures"),
         tables=here("fault_tables:tables"),

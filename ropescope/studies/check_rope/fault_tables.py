@@ -20,6 +20,11 @@ def of_tiny(run: Run) -> bool:
     return "clean_checks" in run.results
 
 
+def title(run: Run) -> str:
+    """Which models got faults, in words."""
+    return f"Faults of rotation made on purpose in {'tiny models' if of_tiny(run) else run.results['model']['source']}"
+
+
 def headline(run: Run) -> str:
     """How many faults were found, with layer and cause."""
     found = run.results
@@ -34,7 +39,7 @@ def headline(run: Run) -> str:
     logits, text = (sum(_by_baseline(run, row, name, -1) for row in rows) for name in ("logits", "text"))
     return (
         f"{sum(row['detected'] for row in every)} of {len(every)} faults in {found['model']['source']} found by check-rope "
-        f"with at most {max((row['tokens'] or 0) for row in every)} tokens; at {found['lengths'][-1]:,} tokens logits show "
+        f"with at most {max((row.get('tokens') or 0) for row in every)} tokens; at {found['lengths'][-1]:,} tokens logits show "
         f"{logits} of {len(rows)}, greedy text {text}"
     )
 
@@ -57,8 +62,8 @@ def _by_baseline(run: Run, row: dict[str, Any], name: str, at: int) -> bool:
     if name == "text":
         return bool(row["text_differs"][at])
     port = right_port(run)
-    apart = row["logit_difference"][at]
-    return apart is None or port is None or apart > port["logit_difference"][at]
+    apart = row.get("logit_difference", ())[at]
+    return apart is None or port is None or apart > port.get("logit_difference", ())[at]
 
 
 def tables(run: Run) -> list[Table | str]:
@@ -81,11 +86,11 @@ def tables(run: Run) -> list[Table | str]:
 
 
 def _line(run: Run, row: dict[str, Any], lengths: list[int]) -> list[str]:
-    ours = f"{row['tokens']} tokens" if row["tokens"] else "nothing" if row["fault"] == RIGHT else "missed"
+    ours = f"{row['tokens']} tokens" if row.get("tokens") else "nothing" if row["fault"] == RIGHT else "missed"
     named = ["named" if row[name] else "" for name in ("layer_named", "cause_named")]
     text = ["differs" if differs else "equal" for differs in row["text_differs"]]
     logits = []
-    for n, apart in enumerate(row["logit_difference"]):
+    for n, apart in enumerate(row.get("logit_difference", ())):
         shown = row["fault"] != RIGHT and _by_baseline(run, row, "logits", n)
         logits.append(("NaN" if apart is None else f"{apart:.3g}") + (" (found)" if shown else ""))
     name = row["fault"] if row["variant"] == AS_IT_IS else f"{row['fault']} ({row['variant']})"

@@ -62,7 +62,7 @@ def _parting(angles: list[Row], wrong: set[int], rows: list[Row]) -> Chart:
         {"layer": row["layer"], "position": each["position"] + 1, "said": each["said"]}
         for row in rows
         for each in row["departures"][:1]
-        if each["position"] is not None and row["layer"] in layers
+        if each.get("position") is not None and row["layer"] in layers
     ]
     parts: list[Any] = [lines, limit]
     if starts:

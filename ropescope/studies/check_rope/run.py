@@ -32,9 +32,6 @@ from .files import ANGLES, LAYERS
 
 Row = dict[str, Any]
 
-SEED = 0
-"""Seed of the tokens that are fed to models."""
-
 
 def run(settings: Settings, work: Work) -> Outcome:
     """A row for every layer, the angles by which each departs, and how many are right."""
@@ -51,7 +48,7 @@ def run(settings: Settings, work: Work) -> Outcome:
         ANGLES: json.dumps([each for check in checks for each in angles_of(check)], allow_nan=False) + "\n",
     }
     config = asdict(settings) | {"source": _shown(settings.source), "reference": _shown(settings.reference)}
-    return Outcome(config | {"seed": SEED}, results, data)
+    return Outcome(config, results, data)
 
 
 def _shown(source: str) -> str:

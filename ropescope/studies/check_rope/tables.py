@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...runs import Run
@@ -12,16 +13,22 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+def title(run: Run) -> str:
+    """What was checked, in words."""
+    return f"Rotation of {run.config['source']}, {run.results['what']}"
+
+
 def headline(run: Run) -> str:
     """How many layers are as claimed, and the first departure."""
     found = run.results
     said = ", ".join(f"{number} {name}" for name, number in found["verdicts"].items() if number)
     start = f"rotation of {found['what']}: {found['layers']} layers, {said}"
-    return start if found["first"] is None else f"{start}; {_first(found['first'])}"
+    first = found.get("first")
+    return start if first is None else f"{start}; {_first(first)}"
 
 
-def _first(first: dict[str, Any]) -> str:
-    where = "" if first["position"] is None else f", from position {first['position']:g} on"
+def _first(first: Mapping[str, Any]) -> str:
+    where = "" if first.get("position") is None else f", from position {first['position']:g} on"
     return f"layer {first['layer']}, {first['part']}: {first['said']}{where}"
 
 
@@ -44,14 +51,14 @@ def tables(run: Run) -> list[Table | str]:
     return [Table(columns, [_line(row) for row in rows]), headline(run), *told]
 
 
-def _line(row: dict[str, Any]) -> list[str]:
+def _line(row: Mapping[str, Any]) -> list[str]:
     said = "; ".join(f"{each['part']}: {each['said']}" for each in row["departures"]) or row["undecided"]
     if "pairing" not in row:
         return [str(row["layer"]), row["verdict"], "", "", "", "", "", "", said]
     turns = f"{row['dimensions']} of {row['head_dim']}" + (", backwards" if row["backwards"] else "")
     places = f"{row['positions'][0]:g} to {row['positions'][1]:g}"
     name = row["described"] if row["scaling"] != "none" else f"base {row['constants'].get('base', 0):g}"
-    factor = f", factor {row['factor']:g}" if row["factor"] is not None and abs(row["factor"] - 1) > 1e-3 else ""
+    factor = f", factor {row['factor']:g}" if abs(row.get("factor", 1.0) - 1) > 1e-3 else ""
     left = f"{row['residual']:.1e}"
     return [str(row["layer"]), row["verdict"], turns, row["pairing"], name + factor, places, left, row["precision"], said]
 
