@@ -204,7 +204,7 @@ def kinds(at: Path) -> list[Kind]:
     for path in sorted(RESULTS.glob("*/summary.json")):
         size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
         command = json.loads(path.read_text(encoding="utf-8"))["command"]
-        if command == "hostile":  # the record of a session
+        if command in ("hostile", "page"):  # the records of sessions
             continue
         found[command] = min(found.get(command, (size, path.parent)), (size, path.parent))
     details = {"traces": trace_rows(), "path": path_rows(), "geometry": geometry_rows()}
