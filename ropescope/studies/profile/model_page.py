@@ -23,9 +23,15 @@ MEANING = {
 """What a head of each kind does."""
 
 
+def _prompts(run: Run) -> dict[str, Any]:
+    """What the settings say of the prompts, as far as they are of this version."""
+    found = run.config.get("prompts")
+    return found if isinstance(found, dict) else {}
+
+
 def title(run: Run) -> str:
     """What the page calls the run: the model, and what is special about the prompts."""
-    name, prompts = model_name(run), run.config.get("prompts", {})
+    name, prompts = model_name(run), _prompts(run)
     if prompts.get("kind") not in (None, "binding", "given"):
         return f"{name} on {prompts['kind']}"
     return f"{name}, sentences of unequal length" if prompts.get("lengths") == "unequal" else name
@@ -163,7 +169,7 @@ def frequencies(stats: Mapping[str, Any]) -> list[str]:
 
 def next_steps(run: Run) -> list[dict[str, str]]:
     """What to do with the model next, and the commands for it."""
-    source, prompts = str(run.config.get("model", {}).get("source") or ""), run.config.get("prompts", {})
+    source, prompts = str(run.config.get("model", {}).get("source") or ""), _prompts(run)
     if prompts.get("kind") == "given":
         return _next_in_python()
     model = shlex.quote(source) if source.count("/") == 1 else "MODEL"  # of a folder or file only the name is recorded
