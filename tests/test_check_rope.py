@@ -108,7 +108,7 @@ def test_scalings_of_tiny_models_are_named():
             assert checks[0].scaling.name == {"linear": "linear", "default": "none"}[name]
 
 
-FAULTY = ["llama", "gptj", "smollm3", "gemma3_text", "gpt_oss"]
+FAULTY = ["diffllama", "llama", "gptj", "smollm3", "gemma3_text", "gpt_oss"]
 
 
 @pytest.fixture(scope="module")

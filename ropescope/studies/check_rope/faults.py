@@ -232,13 +232,18 @@ class _Edit:
 
     def __init__(self, fault: Fault, where: _Where, layer: int) -> None:
         self.fault, self.where, self.layer = fault, where, layer
+        self.last: tuple[Tensor, tuple[Tensor, Tensor]] | None = None
 
     def edit_inputs(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys of the fault."""
-        found = []
-        for part, x in (("query", query), ("key", key)):
-            found.append(self._edited(x, part) if part in self.fault.parts else x)
-        return found[0], found[1]
+        """Queries and keys of the fault; the same ones for the same queries, which differential attention uses twice."""
+        if self.last is None or self.last[0] is not query:
+            parts = self.fault.parts
+            both = (
+                self._edited(query, "query") if "query" in parts else query,
+                self._edited(key, "key") if "key" in parts else key,
+            )
+            self.last = query, both
+        return self.last[1]
 
     def edit_output(self, output: Tensor) -> Tensor:
         """The output as it is."""
