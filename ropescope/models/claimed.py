@@ -50,7 +50,7 @@ def claim_of(config: Any, layer: int, head_dim: int, length: int) -> Claim | Non
     nested = "rope_theta" not in settings and "rope_type" not in settings
     if nested and kind not in settings:
         return None
-    mine: Mapping[str, Any] | None = settings[kind] if nested else settings
+    mine: Mapping[str, Any] | None = settings[str(kind)] if nested else settings
     if mine is None:
         return Claim(np.zeros(0), scaling="none", factor=None)
     bases = getattr(text, "layer_rope_theta", None)

@@ -62,7 +62,8 @@ class Fault:
 
 
 def _turned(numbers: Array, rates: Array) -> Complex:
-    return np.exp(1j * np.outer(numbers, rates))
+    turns: Complex = np.exp(1j * np.outer(numbers, rates))
+    return turns
 
 
 def _numbered(change: Callable[[Array], Array]) -> Callable[[Site], Complex]:
@@ -116,7 +117,8 @@ def _in_bfloat16(site: Site) -> Complex:
 def _in_float16(site: Site) -> Complex:
     rates = rounded(site.claim.frequencies, "float16")
     with np.errstate(invalid="ignore"):  # float16 ends at 65,504
-        return np.exp(1j * rounded(np.outer(site.positions, rates), "float16"))
+        turns: Complex = np.exp(1j * rounded(np.outer(site.positions, rates), "float16"))
+    return turns
 
 
 def _other_pairing(site: Site) -> Planes:
