@@ -243,7 +243,9 @@ def _scaling_of(found: Rotation, claim: Claim) -> str:
     """What the fitted frequencies are, in contrast to what is claimed."""
     seen = name_scaling(_inside(found, claim), _errors(found, claim), claim.constants.get("original_max_position_embeddings"))
     base, number = claim.constants.get("base"), len(claim.frequencies)
-    ratio = np.median(_inside(found, claim)[:8] / claim.frequencies[: len(_inside(found, claim))][:8])
+    rates = _inside(found, claim)
+    turns = np.flatnonzero(claim.frequencies[: len(rates)])[:8]
+    ratio = np.median(rates[turns] / claim.frequencies[turns])
     even = _padded(found, claim, ratio * claim.frequencies)
     if not _beyond(found, even):
         return f"all angles are {ratio:.5g} times those claimed: position numbers or frequencies are scaled"

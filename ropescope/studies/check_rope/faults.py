@@ -92,7 +92,9 @@ def _other_base(site: Site) -> Array:
 
 
 def _other_kind(site: Site) -> Array:
-    return next(each.frequencies for each in site.others if not np.array_equal(each.frequencies, site.claim.frequencies))
+    own = site.claim.frequencies
+    rates = (each.frequencies for each in site.others if len(each.frequencies) == len(own))
+    return next(each for each in rates if not np.allclose(each, own))
 
 
 def _ntk(site: Site) -> Array:
@@ -155,7 +157,7 @@ FAULTS = (
         "vllm#41185",
     ),
     Fault("scaling forgotten", ("missing", "base is"), _rated(_plain), seen="mlx-vlm#1709", needs="scaled"),
-    Fault("local and global bases swapped", ("layers",), _rated(_other_kind), seen="transformers#43756", needs="two"),
+    Fault("local and global bases swapped", ("layers", "base is"), _rated(_other_kind), seen="transformers#43756", needs="two"),
     Fault(
         "a layer that should not rotate does",
         ("rotates",),
@@ -189,8 +191,8 @@ FAULTS = (
     Fault("the other direction", ("backwards",), _numbered(np.negative)),
     Fault("another base", ("base is",), _rated(_other_base)),
     Fault("queries one position ahead of keys", ("position 0", "off by"), _numbered(lambda p: p + 1), parts=("query",)),
-    Fault("positions start again every 32 tokens", ("start again",), _numbered(lambda p: p % 32)),
-    Fault("positions stop at 48", ("stop growing",), _numbered(lambda p: np.minimum(p, 48))),
+    Fault("positions start again every 32 tokens", ("start again",), _numbered(lambda p: p % 32), beyond=31),
+    Fault("positions stop at 48", ("stop growing",), _numbered(lambda p: np.minimum(p, 48)), beyond=48),
     Fault("positions doubled", ("times", "multiplied"), _numbered(lambda p: 2 * p)),
     Fault("linear scaling by 4 that is not claimed", ("times", "multiplied"), _rated(lambda s: s.claim.frequencies / 4)),
     Fault("NTK-aware scaling by 2 that is not claimed", ("base is",), _rated(_ntk), seen="mlc-llm#3202"),

@@ -93,9 +93,9 @@ def subject_of(model: nn.Module, clean: Sequence[LayerCheck]) -> Subject:
     reader = Turning(model)
     sizes = {check.layer: check.fits[0].rotation.head_dim for check in clean}
     config: Any = model.config
-    found = {layer: claim_of(config, layer, sizes[layer], 64) for layer in reader.layers}
-    claims = {layer: claim for layer, claim in found.items() if claim is not None}
     context = getattr(config.get_text_config(), "max_position_embeddings", None) or 2048
+    found = {layer: claim_of(config, layer, sizes[layer], min(64, context)) for layer in reader.layers}
+    claims = {layer: claim for layer, claim in found.items() if claim is not None}
     layers = {
         fault.name: [n for n, claim in claims.items() if applies(fault, claim, list(claims.values()), context)]
         for fault in FAULTS
