@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from ropescope import cli
 
+HIDDEN = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings that Python does not show to users."""
+
 
 @dataclass(frozen=True)
 class Done:
@@ -27,6 +30,8 @@ def run(*arguments: object, traceback: str = "1") -> Done:
         sys.argv, os.environ["ROPESCOPE_TRACEBACK"] = ["ropescope", *map(str, arguments)], traceback
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
             warnings.simplefilter("default")
+            for kind in HIDDEN:
+                warnings.simplefilter("ignore", kind)
             cli.main()
     except SystemExit as leaving:
         code = leaving.code or 0

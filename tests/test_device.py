@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 @pytest.mark.slow
 def test_on_another_device():
     """In a process of its own, since a device is registered for the whole of it."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE / "on_device.py")]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE / "on_device.py")]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, cwd=HERE.parent)
     assert done.returncode == 0, done.stdout[-4000:]
     passed = re.search(r"(\d+) passed in", done.stdout)

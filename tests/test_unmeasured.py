@@ -189,7 +189,10 @@ UNMEASURED = {
     "planes": (("plane_",), OF_PLANES),
     "other ways": (("positional_by", "symbolic_by", "positional_perm", "symbolic_perm"), set()),
     "classical scores": (CLASSICAL, {"classical"}),
-    "anything": (("positional", "symbolic", "plane_", *CLASSICAL), OF_HEADS | OF_PLANES | {"classical", "sensitivity"}),
+    "anything": (
+        ("positional", "symbolic", "plane_", *CLASSICAL),
+        OF_HEADS | OF_PLANES | {"classical", "kinds", "sensitivity"},
+    ),
 }
 
 

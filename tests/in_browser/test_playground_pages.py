@@ -125,6 +125,7 @@ def test_a_phone_and_a_finger(smollm, tmp_path):
 def test_light_and_dark(number, tmp_path):
     paper = "getComputedStyle(document.querySelector('.playground')).backgroundColor"
     with playing(tmp_path, number, color_scheme="dark") as tab:
+        state(tab)  # it has started
         dark = tab.evaluate(paper)
         tab.evaluate("document.documentElement.dataset.theme = 'light'")
         light = tab.evaluate(paper)

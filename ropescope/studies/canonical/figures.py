@@ -107,7 +107,7 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
 
     def rules(sweeps: list[str]) -> list[Chart]:
         if sweeps[0] == "index":
-            at = trained["crossing"]["of_means"]
+            at = trained["crossing"].get("of_means")
             if at is None:
                 return []
             base = alt.Chart(Inline(values=[{"x": at, "name": f"equal at {at:.3g}", "y": 0.06}]))

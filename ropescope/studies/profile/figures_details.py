@@ -112,7 +112,11 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
     """
     charts = []
     for head in dict.fromkeys(row["head"] for row in rows):
-        of_head = [dict(row) | {"norm": float(np.hypot(row["x"], row["y"]))} for row in rows if row["head"] == head]
+        of_head = [
+            {key: row.get(key) for key in row} | {"norm": float(np.hypot(row["x"], row["y"]))}
+            for row in rows
+            if row["head"] == head
+        ]
         keys, queries = ([row for row in of_head if row["what"] == what] for what in ("key", "query"))
         reach, longest = (max((row["norm"] for row in part), default=0.0) or 1.0 for part in (keys, queries))
         rays = [row | {"x": row["x"] / longest * reach, "y": row["y"] / longest * reach, "zero": 0} for row in queries]

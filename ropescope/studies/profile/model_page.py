@@ -142,7 +142,7 @@ def examples(run: Run, rows: list[dict[str, Any]]) -> dict[str, list[dict[str, A
 
 
 def _swaps(run: Run, wanted: set[tuple[int, int]]) -> Mapping[tuple[int, int], dict[str, Any]]:
-    stored = run.read("playground.json")
+    stored = Run(run.folder, run.summary).read("playground.json")  # as it is: None has a meaning in it
     if not stored or not wanted:
         return {}
     from .swaps import swap_examples  # noqa: PLC0415  # needs torch
