@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import real
 import torch
+from commands import run
 from safetensors.torch import save_file
-from test_cli import check_summary, run
+from test_cli import check_summary
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import ropescope as rs
