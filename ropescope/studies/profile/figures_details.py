@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 
@@ -112,7 +114,7 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
     """
     charts = []
     for head in dict.fromkeys(row["head"] for row in rows):
-        of_head = [
+        of_head: list[dict[str, Any]] = [
             {key: row.get(key) for key in row} | {"norm": float(np.hypot(row["x"], row["y"]))}
             for row in rows
             if row["head"] == head
