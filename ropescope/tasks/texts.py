@@ -60,26 +60,29 @@ def text_prompts(
     >>> len(rs.text_prompts(tokenizer, [examples])[0].blocks)
     3
     """
+    texts = [text] if isinstance(text, str) else text
+    return [text_prompt(tokenizer, each, number, blocks, move_first, longest) for number, each in enumerate(texts)]
+
+
+def text_prompt(
+    tokenizer: Any, text: str | Sequence[str], number: int, blocks: TextBlocks, move_first: bool, longest: int | None
+) -> Prompt:
+    """The prompt of one text, as `text_prompts` makes it; errors name its number."""
     require_fast(tokenizer)
-    front, prompts = leading_ids(tokenizer), []
-    for number, each in enumerate([text] if isinstance(text, str) else text):
-        whole = _whole(each, number)
-        read = _cut(read_text(tokenizer, whole, front), longest)
-        if not isinstance(each, str):
-            edges = list(pairwise([0, *accumulate(map(len, each))]))
-            name, ranges = "example", [token_range(read, *edge) for edge in edges[:-1] if _inside(read, edge)]
-        else:
-            name, ranges = _ranges(read, whole, blocks, move_first, number)
-        # The text itself may start with BOS.
-        first = max(len(front), 0 if move_first else 1)
-        ranges = [(max(begin, first), end) for begin, end in ranges if first < end < len(read.ids)]
-        if len(ranges) < 2:
-            have = f"{len(ranges)} {name}{'' if len(ranges) == 1 else 's'}"
-            raise ValueError(
-                f"text {number} has {have} before the last that may change places: give at least 2 or other blocks"
-            )
-        prompts.append(made_prompt(tokenizer, read, ranges, about={"kind": "text", "blocks": name, "chat": False}))
-    return prompts
+    front, whole = leading_ids(tokenizer), _whole(text, number)
+    read = _cut(read_text(tokenizer, whole, front), longest)
+    if not isinstance(text, str):
+        edges = list(pairwise([0, *accumulate(map(len, text))]))
+        name, ranges = "example", [token_range(read, *edge) for edge in edges[:-1] if _inside(read, edge)]
+    else:
+        name, ranges = _ranges(read, whole, blocks, move_first, number)
+    # The text itself may start with BOS.
+    first = max(len(front), 0 if move_first else 1)
+    ranges = [(max(begin, first), end) for begin, end in ranges if first < end < len(read.ids)]
+    if len(ranges) < 2:
+        have = f"{len(ranges)} {name}{'' if len(ranges) == 1 else 's'}"
+        raise ValueError(f"text {number} has {have} before the last that may change places: give at least 2 or other blocks")
+    return made_prompt(tokenizer, read, ranges, about={"kind": "text", "blocks": name, "chat": False})
 
 
 def _whole(given: Any, number: int) -> str:

@@ -9,6 +9,8 @@ check          the self-check of a layer
 adapter        reading all layers of a model
 turned         rotated queries and keys of equal tokens, to check the rotation
 planes         choosing planes
+windows        what windowed heads still see
+cache          a cache that holds less for windowed heads
 edits          applying changes
 interventions  the changes themselves
 """

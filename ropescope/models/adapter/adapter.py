@@ -66,7 +66,7 @@ class Adapter:
 
     `layers` are the numbers of its attention layers (recurrent and convolutional ones have no heads to measure), `rounded` of
     those that compute in single precision whatever the model's own, `errors` how far each was from what `M` predicts, `ropes`
-    the rotation of each on the trial input, `heads` the number of query heads of each.
+    the rotation of each on the trial input, `heads` and `key_heads` the number of query and key heads of each.
 
     The check takes a few passes over 14 tokens: keep the adapter if you need it more than once. `read` calls back with each
     attention layer: its number (`layer`), its `heads`, `factors`, which are `M` at the query, `error`, the difference between
@@ -103,6 +103,7 @@ class Adapter:
         self.errors: list[float] = []
         self.ropes: list[Rope] = []
         self.heads: list[int] = []
+        self.key_heads: list[int] = []
         _check_type(model, self.family)
         run_experts_in_double(model)
         with _evaluating(model), without_edits():
@@ -200,6 +201,7 @@ class Adapter:
             self.layouts.append(layout)
             self.ropes.append(layout.contents(call)[2])
             self.heads.append(call.query.shape[1])
+            self.key_heads.append(call.key.shape[1])
 
         with observing(self.model, on_call, set(self.modules)), torch.inference_mode():
             _forward(self.model, ids)

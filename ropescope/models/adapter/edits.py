@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,8 +15,9 @@ from ...rope import Rope
 from ..gptj import GPTJ, Block
 from .adapter import Adapter
 from .calls import RefusedError
-from .hooks import Edit, connected, editing, recording
+from .hooks import Edit, connected, edit_of, editing, recording
 from .rotation import Layout, rotation_tables, stopped_turns
+from .windows import HeadWindow, Passed, passed, windowed_mask
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class LayerChange:
     heads    query heads that the gains are for; None: all
     stopped  planes that no longer turn, in all heads (heads share their keys)
     out      query heads whose output is set to zero
+    windows  key heads whose queries see only the first and the last positions
 
     Planes and heads count from 0 here; in text, as for `drop_planes`, planes count from 1.
 
@@ -42,6 +45,7 @@ class LayerChange:
     heads: tuple[int, ...] | None = None
     stopped: tuple[int, ...] = ()
     out: tuple[int, ...] = ()
+    windows: tuple[HeadWindow, ...] = ()
 
 
 Changes = Mapping[int, LayerChange]
@@ -60,6 +64,12 @@ def _gains_by_dimension(change: LayerChange, rope: Rope, first: int, heads: int)
     return table
 
 
+def windows_in_force(module: nn.Module) -> tuple[HeadWindow, ...]:
+    """Windows that an intervention has put on the (first) attention of a module."""
+    edit = edit_of(module)
+    return edit.changes[0][0].windows if isinstance(edit, _LayerEdit) else ()
+
+
 # Our GPT-J
 
 
@@ -68,6 +78,8 @@ def changed_gptj(model: GPTJ, changes: Changes) -> Iterator[None]:
     """Within it, queries are scaled, values of removed heads are zero, and stopped planes have frequency zero."""
     with contextlib.ExitStack() as stack:
         for layer, change in changes.items():
+            if change.windows:
+                raise RefusedError("windows are for models of transformers: our GPT-J has no cache")
             block = model.blocks[layer]
             assert isinstance(block, Block)
             before = vars(block).copy()
@@ -121,12 +133,13 @@ def changed_adapter(adapter: Adapter, changes: Changes) -> Iterator[None]:
 
         edits = {module: _LayerEdit(own, tables_of(module), adapter.family) for module, own in by_module.items()}
 
-        def begin(*_: object) -> None:
+        def begin(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            at = passed(args, kwargs)
             for edit in edits.values():
-                edit.begin()
+                edit.begin(at)
 
         stack.enter_context(connected(adapter.model))
-        stack.callback(adapter.model.register_forward_pre_hook(begin).remove)
+        stack.callback(adapter.model.register_forward_pre_hook(begin, with_kwargs=True).remove)
         stack.enter_context(editing(dict[nn.Module, Edit](edits)))
         yield
 
@@ -148,9 +161,9 @@ class _LayerEdit:
         ]
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, at: Passed = Passed()) -> None:  # noqa: B008
         """Start a new forward pass."""
-        self.passed = -1
+        self.passed, self.at = -1, at
         self.last: tuple[Tensor, Tensor, Tensor] | None = None
 
     def edit_inputs(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,6 +186,11 @@ class _LayerEdit:
             new_query, new_key = (_turned(x, back, layout, rope, side) for x, side in ((new_query, 1), (key, -1)))
         self.last = (query, new_query, new_key)
         return new_query, new_key
+
+    def edit_mask(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+        """The mask with which windowed heads see less."""
+        windows = self.changes[self.passed][0].windows
+        return windowed_mask(mask, windows, query, key, self.at) if windows else mask
 
     def edit_output(self, output: Tensor) -> Tensor:
         """The output with zeros for removed heads."""

@@ -33,6 +33,9 @@ class Edit(Protocol):
     def edit_inputs(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys to attend with instead, (B, H, T, d)."""
 
+    def edit_mask(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+        """The mask to attend with instead, (B or 1, H or 1, Q, T)."""
+
     def edit_output(self, output: Tensor) -> Tensor:
         """The output to return instead, (B, H, T, values)."""
 
@@ -80,7 +83,7 @@ def _tables(
 
 @contextlib.contextmanager
 def recording(model: nn.Module, modules: set[nn.Module]) -> Iterator[tuple[dict[nn.Module, Arguments], dict[str, Any]]]:
-    """The last arguments of each of `modules`, and the last output of each rotary module of the model, by its name."""
+    """The arguments of each of `modules` while it runs, and the last output of each rotary module of the model, by its name."""
     arguments: dict[nn.Module, Arguments] = {}
     rotary: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
@@ -90,10 +93,16 @@ def recording(model: nn.Module, modules: set[nn.Module]) -> Iterator[tuple[dict[
                     lambda module, args, kwargs: arguments.__setitem__(module, (args, kwargs)), with_kwargs=True
                 )
                 stack.callback(hook.remove)
+                # Hidden states of all layers would take more than a layer does.
+                stack.callback(module.register_forward_hook(lambda m, *_: _forget(arguments, m), always_call=True).remove)
             if re.search(r"rotary|rope", type(module).__name__, re.IGNORECASE):
                 hook = module.register_forward_hook(lambda _, __, output, name=name: rotary.__setitem__(name, output))
                 stack.callback(hook.remove)
         yield arguments, rotary
+
+
+def _forget(arguments: dict[nn.Module, Arguments], module: nn.Module) -> None:
+    arguments.pop(module, None)
 
 
 @contextlib.contextmanager
@@ -107,6 +116,11 @@ def editing(edits: dict[nn.Module, Edit]) -> Iterator[None]:
     finally:
         for module in edits:
             _edits.pop(module)
+
+
+def edit_of(module: nn.Module) -> Edit | None:
+    """The edit that applies to a module; None if there is none."""
+    return _edits.get(module)
 
 
 @contextlib.contextmanager
@@ -180,6 +194,7 @@ def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
         edit = _edits.get(module)
         if edit is not None:
             query, key = edit.edit_inputs(query, key)
+            attention_mask = edit.edit_mask(attention_mask, query, key)
 
         def own(at: int, rows: slice, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
             if eager is None:
@@ -196,7 +211,8 @@ def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
         else:
             mask = attention_mask
             if mask is None:
-                mask = torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril_()[None, None]
+                queries, keys = query.shape[-2], key.shape[-2]
+                mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril_(keys - queries)[None, None]
             result = eager(module, query, key, value, _additive(mask, query.dtype), *args, **kwargs)
         _notify(edit, module, query, key, value, attention_mask, kwargs, own)
         return result if edit is None else (edit.edit_output(result[0].transpose(1, 2)).transpose(1, 2), result[1])
@@ -251,6 +267,9 @@ def _by_method(model: nn.Module) -> Iterator[None]:
         edit = _edits.get(running[-1])
         if edit is not None:
             query, key = edit.edit_inputs(query, key)
+            changed = edit.edit_mask(attn_mask, query, key)
+            if changed is not attn_mask:
+                attn_mask, kwargs = changed, {**kwargs, "is_causal": False}
         result: Tensor = fused(query, key, value, attn_mask, **kwargs)
         options = {"scaling": kwargs.get("scale"), "is_causal": kwargs.get("is_causal", False)}
         _notify(edit, running[-1], query, key, value, attn_mask, options, lambda at, rows, _: (result[rows, :, at], None))
@@ -277,6 +296,9 @@ def _hooked_method(method: Callable[..., Any], module: Any) -> Callable[..., Any
         edit = _edits.get(module)
         if edit is not None:
             query, key = edit.edit_inputs(query, key)
+            changed = edit.edit_mask(attention_mask, query, key)
+            if changed is not None and changed is not attention_mask:
+                attention_mask = _additive(changed, query.dtype)
         result = method(query, key, value, attention_mask)
         options = {"scaling": 1 / float(module.scale_attn if hasattr(module, "scale_attn") else module.norm_factor)}
 

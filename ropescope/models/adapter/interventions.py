@@ -1,9 +1,10 @@
-"""Interventions on RoPE planes and heads while a model runs: keep, drop or scale planes, stop their rotation, remove heads.
+"""Interventions on a running model: keep, drop or scale RoPE planes, stop their rotation, remove heads or limit what they see.
 
 Logits are sums over planes, so multiplying the query's two numbers of plane `f` by `g` multiplies what the plane adds to every
 logit by `g`, and nothing else: 0 drops the plane, 1 keeps it. A plane that is *stopped* (p-RoPE) still adds what query and key
 have in common there, but no longer depends on their positions: both are turned back to position 0. A head that is *removed*
-outputs zeros, not its mean output, which would contain information about later tokens.
+outputs zeros, not its mean output, which would contain information about later tokens. A key head that is *windowed* sees the
+first and the last positions only, with all query heads that share it.
 
 >>> import torch, ropescope as rs
 >>> model, ids = rs.bundled("number"), torch.randint(120, (1, 17))
@@ -28,7 +29,8 @@ from ...inputs import whole
 from ..gptj import GPTJ
 from .adapter import Adapter
 from .edits import Changes, LayerChange, changed_adapter, changed_gptj
-from .planes import Planes, check_share, chosen_planes, heads_of, ropes_of
+from .planes import Planes, check_share, chosen_planes, heads_of, key_heads_of, ropes_of
+from .windows import head_windows
 
 
 def scale_planes(model: Adapter | GPTJ, planes: Planes, gain: float, others: float = 1.0) -> dict[int, LayerChange]:
@@ -133,8 +135,29 @@ def remove_heads(heads: Iterable[tuple[int, int]]) -> dict[int, LayerChange]:
     return {layer: LayerChange(out=tuple(sorted(own))) for layer, own in by_layer.items()}
 
 
+def window_heads(heads: Iterable[tuple[int, int]], sinks: int = 16, window: int = 64) -> dict[int, LayerChange]:
+    """Changes with which these key heads, as (layer, key head) from 0 on, see the first and the last positions only.
+
+    heads   key heads; all query heads that share one see the same
+    sinks   so many first positions stay visible
+    window  so many last positions, the query's own included
+
+    It is exact at prefill and when generating with any cache, because it is a mask. `WindowedCache` holds less for such heads.
+
+    Raises ValueError if sinks or window are out of range; `intervene` does if the model does not have the heads.
+
+    >>> import ropescope as rs
+    >>> rs.window_heads([(0, 1), (4, 0)], sinks=4, window=32)[4].windows
+    (HeadWindow(head=0, sinks=4, window=32),)
+    """
+    by_layer: dict[int, list[int]] = {}
+    for layer, head in heads:
+        by_layer.setdefault(layer, []).append(head)
+    return {layer: LayerChange(windows=head_windows(own, sinks, window)) for layer, own in by_layer.items()}
+
+
 def combine(*several: Changes) -> dict[int, LayerChange]:
-    """Several changes as one: gains are multiplied; planes stopped and heads removed in any are so in the result."""
+    """Several changes as one: gains are multiplied; planes stopped, heads removed or windowed in any are so in the result."""
     result: dict[int, LayerChange] = {}
     for changes in several:
         for layer, new in changes.items():
@@ -150,6 +173,7 @@ def combine(*several: Changes) -> dict[int, LayerChange]:
                 heads=old.heads if new.gains is None else new.heads,
                 stopped=tuple(sorted({*old.stopped, *new.stopped})),
                 out=tuple(sorted({*old.out, *new.out})),
+                windows=tuple(sorted({*old.windows, *new.windows})),
             )
     return result
 
@@ -190,8 +214,8 @@ def intervene(model: nn.Module | Adapter, changes: Changes) -> Iterator[None]:
 
     model    a model of `transformers`, an `Adapter` to it, or one of our GPT-J; give the adapter where there is one, as making
              it takes a few passes
-    changes  by the number of the layer, from `drop_planes`, `keep_planes`, `scale_planes`, `stop_planes`, `p_rope` or
-             `remove_heads`; other layers stay unchanged
+    changes  by the number of the layer, from `drop_planes`, `keep_planes`, `scale_planes`, `stop_planes`, `p_rope`,
+             `remove_heads` or `window_heads`; other layers stay unchanged
 
     Weights are not changed, and after it the model is as before.
 
@@ -215,7 +239,7 @@ def intervene(model: nn.Module | Adapter, changes: Changes) -> Iterator[None]:
 
 
 def _check(model: Adapter | GPTJ, changes: Changes) -> None:
-    ropes, heads = ropes_of(model), heads_of(model)
+    ropes, heads, key_heads = ropes_of(model), heads_of(model), key_heads_of(model)
     for layer, change in changes.items():
         if layer not in ropes:
             raise ValueError(f"layer {layer} does not attend: the model's attention layers are {', '.join(map(str, ropes))}")
@@ -227,3 +251,8 @@ def _check(model: Adapter | GPTJ, changes: Changes) -> None:
         for name, chosen in (("heads", change.heads or ()), ("out", change.out)):
             if not all(0 <= whole(f"a head of layer {layer}", head) < heads[layer] for head in chosen):
                 raise ValueError(f"{name} of layer {layer} must be from 0 to {heads[layer] - 1}, not {chosen}")
+        windowed = [window.head for window in change.windows]
+        if not all(0 <= head < key_heads[layer] for head in windowed):
+            raise ValueError(f"windowed key heads of layer {layer} must be from 0 to {key_heads[layer] - 1}, not {windowed}")
+        if len(set(windowed)) < len(windowed):
+            raise ValueError(f"a key head of layer {layer} has two windows: give it one")

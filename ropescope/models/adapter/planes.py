@@ -27,6 +27,13 @@ def heads_of(model: Adapter | GPTJ) -> dict[int, int]:
     return dict(zip(model.layers, model.heads, strict=True))
 
 
+def key_heads_of(model: Adapter | GPTJ) -> dict[int, int]:
+    """The number of key heads of each attention layer, by the layer's number."""
+    if isinstance(model, GPTJ):
+        return heads_of(model)
+    return dict(zip(model.layers, model.key_heads, strict=True))
+
+
 def select_planes(rope: Rope, text: str) -> tuple[int, ...]:
     """Planes of a rotation, from 0 on, by a list of
 

@@ -1,4 +1,7 @@
-"""Running a layer of a half-precision model in single precision, with the same weights and the same inputs."""
+"""Running a layer of a half-precision model in single precision, or a model of double precision in nothing less.
+
+Weights and inputs stay the same.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +40,17 @@ def in_single(value: Any) -> Any:
     if type(value) is dict:
         return {name: in_single(member) for name, member in value.items()}
     return value
+
+
+class DoublePrecision(TorchFunctionMode):
+    """Within it, numbers in double precision stay so where a model rounds them to float32, as most do in norms and softmax."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What the function returns if float64 takes the place of float32 for a tensor of that precision."""
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") != "__get__" and any(isinstance(x, Tensor) and x.dtype == torch.float64 for x in args):
+            if func is Tensor.float:
+                return args[0]
+            args = tuple(torch.float64 if x is torch.float32 else x for x in args)
+            kwargs = {name: torch.float64 if x is torch.float32 else x for name, x in kwargs.items()}
+        return func(*args, **kwargs)

@@ -1,0 +1,122 @@
+"""What a windowed model is tried on: held-out prose, and retrieval prompts whose questions share their context's cache."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import DynamicCache
+
+from ...models.adapter import Adapter, device_of
+from ...models.adapter.edits import Changes
+from ...models.adapter.interventions import intervene
+from ...tasks.retrieval import Context
+
+ROWS = 128
+"""Positions of a text whose logits are turned into probabilities at once."""
+
+Measures = dict[str, NDArray[np.float64]]
+"""Of each kind of prompt the log probability of every answer and whether it is right; the loss at every position of prose."""
+
+
+class Trials:
+    """A model with prompts and prose to try it on.
+
+    contexts  by kind
+    prose     token ids of texts
+    full      contexts are read in full, once for all changes, which begin with the questions: so a cache is shortened after
+              prefill, as by kvpress
+    """
+
+    def __init__(
+        self, adapter: Adapter, contexts: Mapping[str, Sequence[Context]], prose: Sequence[Tensor], full: bool = False
+    ) -> None:
+        self.adapter, self.contexts, self.prose, self.full = adapter, contexts, prose, full
+        self._read: dict[Context, DynamicCache] = {}
+
+    @torch.inference_mode()
+    def measure(self, changes: Changes) -> Measures:
+        """All measures of the model with these changes."""
+        for context in [each for contexts in self.contexts.values() for each in contexts if self.full]:
+            if context not in self._read:
+                self._read[context] = self._cached(context)
+        with intervene(self.adapter, changes):
+            found: Measures = {}
+            for kind, contexts in self.contexts.items():
+                answers = [self._answers(context) for context in contexts]
+                found[f"{kind}: log probability"] = np.concatenate([each[0] for each in answers])
+                found[f"{kind}: right"] = np.concatenate([each[1] for each in answers])
+            if self.prose:
+                found["prose: loss"] = np.stack([self._losses(ids) for ids in self.prose])
+            return found
+
+    def _answers(self, context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Log probability of every answer, and 1 if each of its tokens is the most likely one."""
+        model: Any = self.adapter.model
+        ids = questions_of(context, device_of(model))
+        cache = copied_cache(self._read[context]) if self.full else self._cached(context)
+        cache.batch_repeat_interleave(len(ids))
+        return judged(context, ids, model(input_ids=ids, past_key_values=cache).logits)
+
+    def _cached(self, context: Context) -> DynamicCache:
+        """The cache after a context."""
+        model: Any = self.adapter.model
+        cache = DynamicCache(config=model.config)
+        model(input_ids=torch.tensor([context.ids], device=device_of(model)), past_key_values=cache, logits_to_keep=1)
+        return cache
+
+    def _losses(self, ids: Tensor) -> NDArray[np.float64]:
+        """The loss in nats of every token but the first."""
+        model: Any = self.adapter.model
+        batch = ids[None].to(device_of(model))
+        logits = model(input_ids=batch, use_cache=False).logits[0, :-1]
+        parts = [
+            torch.nn.functional.cross_entropy(some.float(), next_ids, reduction="none")
+            for some, next_ids in zip(logits.split(ROWS), batch[0, 1:].split(ROWS), strict=True)
+        ]
+        losses: NDArray[np.float64] = torch.cat(parts).double().cpu().numpy()
+        return losses
+
+
+def questions_of(context: Context, device: torch.device) -> Tensor:
+    """Tokens of all questions; padding stands behind, where no token of a question sees it."""
+    asked = [torch.tensor(question.ids) for question in context.questions]
+    return torch.nn.utils.rnn.pad_sequence(asked, batch_first=True).to(device)
+
+
+def copied_cache(cache: DynamicCache) -> DynamicCache:
+    """A cache that can be continued without changing the one given: layers replace their tensors and do not fill them."""
+    twin = copy.copy(cache)
+    twin.layers = [copy.copy(layer) for layer in cache.layers]
+    return twin
+
+
+def judged(context: Context, ids: Tensor, logits: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log probability of every answer, and 1 if each of its tokens is the most likely one, from logits after the context."""
+    nats, right = [], []
+    for row, question in enumerate(context.questions):
+        stop = len(question.ids)
+        before = logits[row, stop - question.answer - 1 : stop - 1].double().log_softmax(-1)
+        answer = ids[row, stop - question.answer : stop]
+        nats.append(float(before.gather(-1, answer[:, None]).sum()))
+        right.append(float((before.argmax(-1) == answer).all()))
+    return np.array(nats), np.array(right)
+
+
+def damage(before: Measures, after: Measures) -> float:
+    """How much the mean log probability of answers falls, mean over kinds of prompts, in nats."""
+    kinds = [name for name in before if name.endswith("log probability")]
+    return float(np.mean([before[name].mean() - after[name].mean() for name in kinds]))
+
+
+def worst_loss(before: Measures, after: Measures) -> float:
+    """The largest loss in nats: of the answers of any kind of prompt, or of a token of prose."""
+    losses = [before[name].mean() - after[name].mean() for name in before if name.endswith("log probability")]
+    if "prose: loss" in before:
+        losses.append(after["prose: loss"].mean() - before["prose: loss"].mean())
+    return float(max(losses))

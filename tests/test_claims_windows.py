@@ -1,0 +1,16 @@
+"""Other numbers give other verdicts on claims about windows of key heads."""
+
+import pytest
+from doctored import at, check_changed
+
+SMOL = "windows-smollm2-135m"
+CHANGES = [
+    ("ours-windows-rivals", "reproduced", at(SMOL, "areas", "lead", -1.0)),
+    ("ours-windows-random", "not", at(SMOL, "areas", "lead", -20.0)),
+    ("ours-windows-cache", "not", at("windows-minimind2-small", "cache", "logit_difference", 1.0)),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[f"{change[0]}, {change[1]}" for change in CHANGES])
+def test_other_numbers_give_another_verdict(runs, rows, tmp_path, change):
+    check_changed(runs, rows, tmp_path, *change)
