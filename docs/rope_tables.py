@@ -9,7 +9,8 @@ from typing import Any
 
 from ropescope.runs import Run, read_run
 from ropescope.studies import study_of
-from ropescope.studies.check_rope.fault_tables import headline
+from ropescope.studies.check_rope.fault_tables import by_baseline, faults_of, headline
+from ropescope.studies.check_rope.files import AS_IT_IS, PERMUTED
 from ropescope.studies.study import Table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -35,6 +36,89 @@ def printed_rows(name: str) -> list[str]:
     run = recorded(name)
     table: Any = next(part for part in study_of(run).tables(run) if isinstance(part, Table))
     return [f"| {' | '.join(row)} |" for row in table.rows]
+
+
+def trained() -> list[Run]:
+    """Recorded faults of trained models."""
+    folders = sorted(RESULTS.glob("rope-faults-*"), key=lambda folder: folder.name.lower())
+    return [recorded(folder.name) for folder in folders if folder.name != "rope-faults-tiny"]
+
+
+LENGTHS = (32, 200, 3000)
+
+
+def _shown(run: Run, rows: list[dict[str, Any]], way: str, length: int) -> tuple[int, int]:
+    """How many faults one way of comparing shows after some tokens, and of how many this was tried."""
+    if length not in run.results["lengths"]:
+        return 0, 0
+    at = run.results["lengths"].index(length)
+    tried = [row for row in rows if at < len(row["text_differs"])]
+    return sum(by_baseline(run, row, way, at) for row in tried), len(tried)
+
+
+def _of(found: int, tried: int) -> str:
+    return f"{found} of {tried}" if tried else "not run"
+
+
+def model_rows() -> list[str]:
+    """What finds how many faults, by model."""
+    rows = []
+    for run in trained():
+        faults = faults_of(run)
+        cells = [str(run.results["model"]["source"]), str(len(faults))]
+        cells += [str(sum(bool(row[name]) for row in faults)) for name in ("detected", "layer_named", "cause_named")]
+        cells += [_of(*_shown(run, faults, way, length)) for way in ("text", "logits") for length in LENGTHS]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def all_rows() -> list[str]:
+    """What finds each fault, over all models."""
+    found: dict[str, list[tuple[Run, dict[str, Any]]]] = {}
+    for run in trained():
+        for row in faults_of(run):
+            name = row["fault"] if row["variant"] == AS_IT_IS else f"{row['fault']} ({row['variant']})"
+            found.setdefault(name, []).append((run, row))
+    rows = []
+    for name, cases in found.items():
+        seen = [row["tokens"] for _, row in cases if row["detected"]]
+        most = "weights alone" if name == PERMUTED else f"{max(seen, default=0)} tokens"
+        cells = [name, most]
+        cells += [
+            _of(sum(bool(row[key]) for _, row in cases), len(cases)) for key in ("detected", "layer_named", "cause_named")
+        ]
+        for way in ("text", "logits"):
+            for length in LENGTHS:
+                pairs = [_shown(run, [row], way, length) for run, row in cases]
+                cells.append(_of(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)))
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def weight_rows() -> list[str]:
+    """For which pairing weights of each model were trained, as they are and permuted."""
+    rows = []
+    for run in trained():
+        for row in faults_of(run):
+            if row["fault"] == PERMUTED:
+                clean, permuted = row["clean_leaning"], row["leaning"]
+                cells = [
+                    run.results["model"]["source"],
+                    row["layers"],
+                    clean["own"],
+                    clean["other"],
+                    permuted["own"],
+                    permuted["other"],
+                ]
+                rows.append(f"| {' | '.join(map(str, [*cells, 'yes' if row['detected'] else 'no']))} |")
+    return rows
+
+
+def change_rows() -> list[str]:
+    """What has changed between the last two recorded runs over all families."""
+    found = recorded("conformance").results.get("changes") or []
+    kept = [each for each in found if each["what"] != "reason"]
+    return [f"| {each['family']} | {each['what']} | {each['before']} | {each['after']} |" for each in kept]
 
 
 def runtime_rows() -> list[str]:
@@ -85,14 +169,16 @@ def said(name: str) -> str:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "rope-faults": partial(printed_rows, "rope-faults-smollm2-135m"),
-    "rope-faults-long": partial(printed_rows, "rope-faults-minimind2-small"),
+    "rope-faults-all": all_rows,
+    "rope-faults-models": model_rows,
     "rope-faults-tiny": partial(printed_rows, "rope-faults-tiny"),
+    "rope-weights": weight_rows,
     "rope-runtimes": runtime_rows,
     "rope-cost": cost_rows,
+    "family-changes": change_rows,
 }
 FACTS: dict[str, Callable[[], str]] = {
     "rope-faults": partial(said, "rope-faults-smollm2-135m"),
-    "rope-faults-long": partial(said, "rope-faults-minimind2-small"),
     "rope-faults-tiny": partial(said, "rope-faults-tiny"),
     "rope-alarms": alarms,
 }

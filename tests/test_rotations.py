@@ -206,3 +206,20 @@ def test_queries_and_keys_that_disagree():
 def test_shapes_are_checked(wrong):
     with pytest.raises(ValueError, match="must"):
         fit_rotation(**({"after": np.ones((2, 8, 8))} | wrong))
+
+
+@pytest.mark.parametrize("mirrored", [False, True], ids=["right", "wrong sign of a sine"])
+@pytest.mark.parametrize("size", [30.0, 100.0, 300.0])
+def test_rounding_of_large_slow_planes_is_no_departure(size, mirrored):
+    """As in SmolLM2 in bfloat16: numbers of slow planes are so large that they move by less than their rounding."""
+    rates = np.array(Rope(head_dim=64, base=1e5).frequencies)
+    one = torch.randn(2, 1, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for times, plane in enumerate((16, 18, 20, 22, 24), 1):
+        one[..., plane], one[..., 32 + plane] = size * times, 0.0
+    angles = torch.arange(64.0, dtype=torch.float64)[:, None] * torch.tensor(rates)
+    a, b, cos, sin = (x.bfloat16() for x in (one[..., :32], one[..., 32:], angles.cos(), angles.sin()))
+    keys = torch.cat((a * cos - b * sin, b * cos + (-1 if mirrored else 1) * a * sin), -1).double().numpy()
+    claim = Claim(rates, "half")
+    found = fit_rotation(keys, noise=UNITS[torch.bfloat16], prefer=claim.planes)
+    said = [each.said for each in departures(found, claim)]
+    assert [text.split(":")[0] for text in said] == (["it is no rotation"] if mirrored else [])

@@ -16,6 +16,7 @@ from ..rotations.positions import coarse_turns, explained
 from .adapter.turned import Turned, Turning
 from .claimed import claim_of
 from .dumps import Dump, read_dump
+from .trained_pairing import WeightPairs, weight_pairs
 
 Array = NDArray[np.float64]
 
@@ -42,6 +43,7 @@ class LayerCheck:
     fits       rotations of queries and keys, of near positions first
     departed   differences from what is claimed, with the part they are of; empty if there are none
     undecided  what the data do not show, in words; empty if everything was checked
+    weights    for which pairing the weights were trained, as far as they tell; None for dumps and fused matrices
 
     >>> import ropescope as rs
     >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -55,6 +57,7 @@ class LayerCheck:
     fits: list[Fit]
     departed: list[tuple[str, Departure]] = field(default_factory=list)
     undecided: str = ""
+    weights: WeightPairs | None = None
 
     @property
     def scaling(self) -> Scaling:
@@ -137,16 +140,22 @@ def check_model(
     config: Any = reader.model.config
     claimed = claims or (lambda layer, part, size, length: claim_of(config, layer, size, length))
     found: dict[int, list[Fit]] = {layer: [] for layer in reader.layers}
+    heads: dict[int, int] = {}
 
     def on_turned(turned: Turned) -> None:
         found[turned.layer].append(_fit_turned(turned, claimed))
+        heads.setdefault(turned.layer, len(turned.after))  # those of queries, which come first
 
     context = getattr(config.get_text_config(), "max_position_embeddings", None)
     last = min(farthest or (context if isinstance(context, int) and context > 0 else 2048) - 1, 131_071)
     reader.read(min(tokens, last + 1), on_turned)
     if reader.takes_positions and last >= tokens:
         reader.read(*_far(last, tokens, on_turned))
-    return [_checked(layer, fits) for layer, fits in found.items()]
+    weights = {
+        layer: weight_pairs(module, heads[layer], found[layer][0].rotation)
+        for layer, module in zip(reader.layers, reader.modules, strict=True)
+    }
+    return [replace(_checked(layer, fits), weights=weights[layer]) for layer, fits in found.items()]
 
 
 def _far(last: int, tokens: int, on_turned: Callable[[Turned], None]) -> tuple[int, Callable[[Turned], None], Sequence[int]]:

@@ -6,7 +6,7 @@ dimensions the sum changes with the position. So one matrix of products of energ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,12 @@ Pairing = Literal["half", "interleaved", "none"]
 
 STILL = 16
 """Roundings by which the energy of a dimension may change without being said to move."""
+
+
+CLOSE = 1e-3
+"""The share of moving energy by which other planes must explain more than those preferred."""
+ROUNDINGS = 8
+"""Roundings by which the energy of a plane may change: of cosines, sines, products and their sum."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,19 @@ class Planes:
     count: int
     residual: float = 0.0
 
+    @property
+    def dimensions(self) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
+        """The first and the second dimension of every plane."""
+        at = np.arange(self.count)
+        if self.pairing == "half":
+            return self.first + at, self.first + self.count + at
+        return self.first + 2 * at, self.first + 2 * at + 1
+
     def split(self, x: Array) -> NDArray[np.complex128]:
         """One complex number per plane, from vectors in the last axis."""
-        inside = x[..., self.first : self.first + 2 * self.count]
-        if self.pairing == "half":
-            return inside[..., : self.count] + 1j * inside[..., self.count :]
-        return inside[..., ::2] + 1j * inside[..., 1::2]
+        first, second = self.dimensions
+        numbers: NDArray[np.complex128] = x[..., first] + 1j * x[..., second]
+        return numbers
 
 
 def find_planes(after: Array, before: Array | None = None, noise: float = 0.0, prefer: Planes | None = None) -> Planes:
@@ -66,11 +79,30 @@ def find_planes(after: Array, before: Array | None = None, noise: float = 0.0, p
     gains = -2 * products  # what pairing two dimensions takes away
     found = [_interleaved(gains, size), *_halves(gains, size)]
     if prefer is not None and prefer.pairing != "none" and prefer.first + 2 * prefer.count <= size:
+        if (left := _left_over(products, after, noise, prefer)) < CLOSE:  # what other planes explain better is rounding
+            return replace(prefer, residual=left)
         found.insert(0, (_gain(gains, prefer), prefer))
     best = max(gain for gain, _ in found)
-    close = best - 1e-3 * abs(best)
-    gain, chosen = next((gain, planes) for gain, planes in found if gain >= close)
-    return Planes(chosen.pairing, chosen.first, chosen.count, max(0.0, float(1 - gain / alone.sum())))
+    close = best - CLOSE * abs(best)
+    chosen = next(planes for gain, planes in found if gain >= close)
+    return replace(chosen, residual=_left_over(products, after, noise, chosen))
+
+
+def _left_over(products: Array, after: Array, noise: float, planes: Planes) -> float:
+    """The share of moving energy that is not kept within planes, without what rounding explains.
+
+    In half precision a slow plane of large numbers may change less by turning than by rounding: it shows nothing, and is left
+    out.
+    """
+    first, second = planes.dimensions
+    rest = np.setdiff1d(np.arange(after.shape[-1]), np.concatenate([first, second]))
+    alone, energies = np.diag(products), after**2
+    moving = np.concatenate([alone[first] + alone[second], alone[rest]])
+    left = moving + np.concatenate([2 * products[first, second], np.zeros(len(rest))])
+    lengths = np.concatenate([energies[..., first] + energies[..., second], energies[..., rest]], -1)
+    rounding = (ROUNDINGS * noise) ** 2 * (lengths**2).sum((0, 1))
+    shown = moving > rounding
+    return float(np.maximum(left - rounding, 0)[shown].sum() / max(float(moving[shown].sum()), 1e-300))
 
 
 def _energy_products(after: Array, before: Array | None) -> Array:
@@ -89,10 +121,7 @@ def _energy_products(after: Array, before: Array | None) -> Array:
 
 
 def _gain(gains: Array, planes: Planes) -> float:
-    at = np.arange(planes.count)
-    if planes.pairing == "half":
-        return float(gains[planes.first + at, planes.first + planes.count + at].sum())
-    return float(gains[planes.first + 2 * at, planes.first + 2 * at + 1].sum())
+    return float(gains[planes.dimensions].sum())
 
 
 def _interleaved(gains: Array, size: int) -> tuple[float, Planes]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ...charts import COLOURS, Figure, Inline
+from ...charts import COLOURS, Figure, chart_of
 from ...runs import Run
 from ..study import Table
-from .files import AS_IT_IS, FAULTS, RIGHT
+from .files import AS_IT_IS, FAULTS, PERMUTED, RIGHT
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,7 +36,7 @@ def headline(run: Run) -> str:
         )
     every = faults_of(run)
     rows = [row for row in every if len(row["text_differs"]) == len(found["lengths"])]
-    logits, text = (sum(_by_baseline(run, row, name, -1) for row in rows) for name in ("logits", "text"))
+    logits, text = (sum(by_baseline(run, row, name, -1) for row in rows) for name in ("logits", "text"))
     return (
         f"{sum(row['detected'] for row in every)} of {len(every)} faults in {found['model']['source']} found by check-rope "
         f"with at most {max((row.get('tokens') or 0) for row in every)} tokens; at {found['lengths'][-1]:,} tokens logits show "
@@ -44,26 +44,21 @@ def headline(run: Run) -> str:
     )
 
 
-def faults_of(run: Run) -> list[dict[str, Any]]:
-    """One row per fault of a trained model."""
-    return [row for row in run.read(FAULTS) or [] if row["fault"] != RIGHT]
+def faults_of(run: Run, right: bool = False) -> list[dict[str, Any]]:
+    """One row per fault of a trained model; if `right`, the row of the right model in half precision instead."""
+    return [row for row in run.read(FAULTS) or [] if (row["fault"] == RIGHT) == right]
 
 
-def right_port(run: Run) -> dict[str, Any] | None:
-    """The row of the right model in half precision."""
-    return next((row for row in run.read(FAULTS) or [] if row["fault"] == RIGHT), None)
-
-
-def _by_baseline(run: Run, row: dict[str, Any], name: str, at: int) -> bool:
+def by_baseline(run: Run, row: dict[str, Any], name: str, at: int) -> bool:
     """Whether text differs, or logits differ by more than those of a right port in bfloat16."""
     at = at if at >= 0 else len(run.results["lengths"]) + at
     if at >= len(row["text_differs"]):  # not run at this length
         return False
     if name == "text":
         return bool(row["text_differs"][at])
-    port = right_port(run)
+    port = faults_of(run, right=True)
     apart = row.get("logit_difference", ())[at]
-    return apart is None or port is None or apart > port.get("logit_difference", ())[at]
+    return apart is None or not port or apart > port[0].get("logit_difference", ())[at]
 
 
 def tables(run: Run) -> list[Table | str]:
@@ -82,16 +77,19 @@ def tables(run: Run) -> list[Table | str]:
     lengths = found["lengths"]
     columns = ["fault", "found with", "layer", "cause", *(f"text {n:,}" for n in lengths), *(f"logits {n:,}" for n in lengths)]
     lines = [_line(run, row, lengths) for row in run.read(FAULTS) or []]
-    return [Table(columns, lines), headline(run)]
+    beyond = [f"{length:,}" for length in run.config["lengths"] if length not in lengths]
+    told = [f"not compared at {', '.join(beyond)} tokens, which are beyond the model's context"] if beyond else []
+    return [Table(columns, lines), headline(run), *told]
 
 
 def _line(run: Run, row: dict[str, Any], lengths: list[int]) -> list[str]:
-    ours = f"{row['tokens']} tokens" if row.get("tokens") else "nothing" if row["fault"] == RIGHT else "missed"
+    ours = {PERMUTED: "weights alone", RIGHT: "alarm"}.get(row["fault"], f"{row.get('tokens')} tokens")
+    ours = ours if row["detected"] else "nothing" if row["fault"] == RIGHT else "missed"
     named = ["named" if row[name] else "" for name in ("layer_named", "cause_named")]
     text = ["differs" if differs else "equal" for differs in row["text_differs"]]
     logits = []
     for n, apart in enumerate(row.get("logit_difference", ())):
-        shown = row["fault"] != RIGHT and _by_baseline(run, row, "logits", n)
+        shown = row["fault"] != RIGHT and by_baseline(run, row, "logits", n)
         logits.append(("NaN" if apart is None else f"{apart:.3g}") + (" (found)" if shown else ""))
     name = row["fault"] if row["variant"] == AS_IT_IS else f"{row['fault']} ({row['variant']})"
     more = ["not run"] * (len(lengths) - len(text))
@@ -109,11 +107,11 @@ def figures(run: Run) -> dict[str, Figure]:
         values.append({"fault": name, "way": "check-rope, 64 tokens", "found": "found" if row["detected"] else "not"})
         for kind, label in (("text", "greedy text"), ("logits", "logits")):
             for n, length in enumerate(lengths[: len(row["text_differs"])]):
-                found = "found" if _by_baseline(run, row, kind, n) else "not"
+                found = "found" if by_baseline(run, row, kind, n) else "not"
                 values.append({"fault": name, "way": f"{label}, {length:,} tokens", "found": found})
     ways = list(dict.fromkeys(row["way"] for row in values))
     chart = (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_rect(stroke="white")
         .encode(
             x=alt.X("way:N", title=None, sort=ways, axis=alt.Axis(orient="top", labelAngle=-35, labelLimit=200)),

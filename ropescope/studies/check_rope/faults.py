@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ...models.adapter.hooks import connected, editing
 from ...models.claimed import claim_of
-from ...rotations import Claim, Planes
+from ...models.trained_pairing import MATRICES
+from ...rotations import Claim, Planes, Rotation
 from ...rotations.positions import rounded
 from ...rotations.scaling import plain
 
@@ -249,6 +250,10 @@ class _Edit:
             self.last = query, both
         return self.last[1]
 
+    def edit_mask(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+        """The mask as it is."""
+        return mask
+
     def edit_output(self, output: Tensor) -> Tensor:
         """The output as it is."""
         return output
@@ -330,3 +335,40 @@ def faulty(model: Any, fault: Fault, modules: Mapping[int, nn.Module], layers: S
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextlib.contextmanager
+def permuted_weights(modules: Sequence[nn.Module], rotations: Sequence[Rotation]) -> Iterator[None]:
+    """Within it, weights of queries and keys are ordered for the other pairing, as a conversion leaves them that forgets this.
+
+    modules    attention modules
+    rotations  the rotation of each
+    """
+    before: list[tuple[Tensor, Tensor]] = []
+    try:
+        for module, rotation in zip(modules, rotations, strict=True):
+            order = _other_order(rotation)
+            for weight in _ordered_weights(module, len(order)):
+                before.append((weight, weight.detach().clone()))
+                rows = weight.detach().reshape(-1, len(order), *weight.shape[1:])
+                weight.data = rows[:, order].reshape(weight.shape)
+        yield
+    finally:
+        for weight, old in before:
+            weight.data = old
+
+
+def _other_order(rotation: Rotation) -> Tensor:
+    """The dimension that comes to each place, so that what was a plane is one for the other pairing."""
+    planes, order = rotation.planes, torch.arange(rotation.head_dim)
+    inside = order[planes.first : planes.first + 2 * planes.count]
+    other = inside.reshape(2, -1).T if planes.pairing == "half" else inside.reshape(-1, 2).T
+    return torch.cat((order[: planes.first], other.reshape(-1), order[planes.first + 2 * planes.count :]))
+
+
+def _ordered_weights(module: nn.Module, size: int) -> Iterator[Tensor]:
+    """Weights and biases of queries and keys, and weights of norms of their heads."""
+    for name in (*MATRICES, "q_norm", "k_norm"):
+        for parameter in getattr(module, name, nn.Identity()).parameters():
+            if len(parameter) % size == 0:
+                yield parameter

@@ -17,12 +17,14 @@ from ...models.adapter.turned import Turning
 from ...models.claimed import claim_of
 from ...models.load import load_model, quiet_loading
 from ...models.rope_check import LayerCheck, check_model
+from ...models.trained_pairing import WeightPairs, permuted
+from ...rotations import Rotation
 from ...runs import write_whole
 from ..conformance.families import rope_variants, rotary_families, tiny
 from ..study import Outcome, Work
 from . import FaultSettings, files
-from .faults import FAULTS, Fault, applies, faulty
-from .files import AS_IT_IS, RIGHT
+from .faults import FAULTS, Fault, applies, faulty, permuted_weights
+from .files import AS_IT_IS, PERMUTED, RIGHT
 
 Row = dict[str, Any]
 
@@ -39,6 +41,8 @@ def run(settings: FaultSettings, work: Work) -> Outcome:
         return _tiny_models(settings, work)
     loaded = load_model(settings.model, "float32")
     lengths = [length for length in settings.lengths if loaded.context is None or length <= loaded.context]
+    if not lengths:
+        raise ValueError(f"lengths must have one within the context of {settings.model}, which is {loaded.context} tokens")
     config = asdict(settings) | {"model": loaded.about["source"], "weights": loaded.about["weights"]}
     journal, rows = Journal(work, config), list[Row]()
     for name, model in work.progress(_variants(loaded.model), 3, "variants"):
@@ -86,6 +90,8 @@ class Subject:
     layers: Mapping[str, list[int]]
     anchored: bool
     """Whether queries and keys before the rotation are known."""
+    readable: Mapping[int, Rotation]
+    """Rotations of layers that turn and whose weights of queries and keys can be read."""
 
 
 def subject_of(model: nn.Module, clean: Sequence[LayerCheck]) -> Subject:
@@ -101,7 +107,8 @@ def subject_of(model: nn.Module, clean: Sequence[LayerCheck]) -> Subject:
         for fault in FAULTS
     }
     known = all(fit.rotation.offset is not None for check in clean for fit in check.fits if fit.rotation.turning.any())
-    return Subject(model, dict(zip(reader.layers, reader.modules, strict=True)), layers, known)
+    readable = {check.layer: check.fits[0].rotation for check in clean if check.weights is not None}
+    return Subject(model, dict(zip(reader.layers, reader.modules, strict=True)), layers, known, readable)
 
 
 def possible(fault: Fault, subject: Subject) -> bool:
@@ -145,6 +152,8 @@ def _tiny_models(settings: FaultSettings, work: Work) -> Outcome:
         "precisions": list(PRECISIONS),
         "clean_checks": len(alarms),
         "false_alarms": len(wrong),
+        "called_permuted": sum(each["permuted"] for each in alarms),
+        "weights_read": sum(each["weights_read"] for each in alarms),
         "real_alarms": [each for each in alarms if each["real"]],
         "missed": [row for row in rows if not row["detected"]],
         "by_fault": _by_fault(rows),
@@ -189,7 +198,9 @@ def _alarm(name: str, precision: str, seed: int) -> Row | None:
         return None
     said = sorted({each.said for check in checks for _, each in check.departed})
     real = bool(said) and not _reloaded(model, precision)
-    return {"family": name, "precision": precision, "layers": len(checks), "alarm": bool(said), "real": real, "said": said[:2]}
+    told = {"weights_read": any(check.weights for check in checks), "permuted": permuted([check.weights for check in checks])}
+    row = {"family": name, "precision": precision, "layers": len(checks), "alarm": bool(said), "real": real, "said": said[:2]}
+    return row | told
 
 
 def _reloaded(model: Any, precision: str) -> bool:
@@ -224,20 +235,28 @@ def _variants(model: Any) -> Iterator[tuple[str, nn.Module]]:
     config: Any = model.config
     settings = dict(getattr(config, "rope_parameters", None) or {})
     rotary: Any = getattr(model.get_decoder(), "rotary_emb", None)
-    if rotary is None or "rope_theta" not in settings:
+    if rotary is None or not settings:
         return
-    length = int(config.max_position_embeddings) // 4
-    scalings = {
-        "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": length},
-        "yarn": {"factor": 4.0, "original_max_position_embeddings": length},
-    }
     before = config.rope_parameters
-    for name, scaling in scalings.items():
-        config.rope_parameters = {"rope_type": name, "rope_theta": settings["rope_theta"], **scaling}
+    for name, scaled in _scalings(settings, int(config.max_position_embeddings)).items():
+        config.rope_parameters = scaled
         model.get_decoder().rotary_emb = type(rotary)(config)
         yield name, model
     config.rope_parameters = before
     model.get_decoder().rotary_emb = rotary
+
+
+def _scalings(settings: Mapping[str, Any], context: int) -> dict[str, dict[str, Any]]:
+    """Settings of the rotation with scalings, by their names."""
+    if "full_attention" in settings:  # the larger models of Gemma 3 scale layers without a window by 8
+        return {"linear": {**settings, "full_attention": {**settings["full_attention"], "rope_type": "linear", "factor": 8.0}}}
+    if "rope_theta" not in settings:
+        return {}
+    own = {"rope_theta": settings["rope_theta"], "original_max_position_embeddings": context // 4}
+    return {
+        "llama3": {"rope_type": "llama3", **own, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        "yarn": {"rope_type": "yarn", **own, "factor": 4.0},
+    }
 
 
 def _trained(
@@ -266,6 +285,8 @@ def _trained(
             return {"variant": name, "fault": RIGHT, "seen": "", **_fine(half), **clean.against(half)}
 
         rows.append(journal.of(f"{name}: {RIGHT}", port))
+        if subject.readable:
+            rows.append(journal.of(f"{name}: {PERMUTED}", partial(_permuted_row, name, subject, clean)))
     shown = work.progress(chosen, len(chosen), "faults")
     return rows + [journal.of(f"{name}: {fault.name}", partial(_fault_row, name, fault, subject, clean)) for fault in shown]
 
@@ -280,6 +301,32 @@ def _fault_row(name: str, fault: Fault, subject: Subject, clean: Compared) -> Ro
     row |= {"layer_named": alone["layer_named"], "cause_named": alone["cause_named"] and every["cause_named"]}
     with faulty(subject.model, fault, subject.modules, layers):
         return row | clean.against(subject.model)
+
+
+def _permuted_row(name: str, subject: Subject, clean: Compared) -> Row:
+    """What finds weights that are ordered for the other pairing; no rotation shows them, so no tokens are needed."""
+    every = list(subject.readable)
+    one = every[len(every) // 2]
+
+    def told(layers: Sequence[int]) -> dict[int, WeightPairs]:
+        with permuted_weights([subject.modules[n] for n in layers], [subject.readable[n] for n in layers]):
+            checks = check_model(subject.model, tokens=TOKENS[0])
+        return {check.layer: check.weights for check in checks if check.weights is not None}
+
+    clean_pairs, pairs, alone = told([]), told(every), told([one])
+    detected = permuted([*pairs.values()]) and not permuted([*clean_pairs.values()])
+    row = {"variant": name, "fault": PERMUTED, "seen": "", "detected": detected, "tokens": 0, "layer": one, "position": None}
+    changed = [n for n, each in alone.items() if each.leaning == "other"]
+    row |= {"layer_named": changed == [one], "cause_named": detected, "layers": len(every)}
+    leaning = _leaning(pairs)
+    row |= {"leaning": leaning, "clean_leaning": _leaning(clean_pairs)}
+    row["said"] = [f"weights of {leaning['other']} of {len(every)} layers were trained for the other pairing"]
+    with permuted_weights([subject.modules[n] for n in every], [subject.readable[n] for n in every]):
+        return row | clean.against(subject.model)
+
+
+def _leaning(pairs: Mapping[int, WeightPairs]) -> dict[str, int]:
+    return {name: sum(each.leaning == name for each in pairs.values()) for name in ("own", "other", "neither")}
 
 
 def _fine(model: nn.Module) -> Row:

@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, chart_of
 from ...runs import Run
 from .files import ANGLES, LAYERS
 
@@ -49,7 +49,7 @@ def _parting(angles: list[Row], wrong: set[int], rows: list[Row]) -> Chart:
         for row in angles
         if row["layer"] in layers and row["part"] == part
     ]
-    base = alt.Chart(Inline(values=shown)).encode(x=alt.X("position:Q", title="position + 1").scale(type="log"))
+    base = chart_of(shown).encode(x=alt.X("position:Q", title="position + 1").scale(type="log"))
     colour = alt.Color("verdict:N", title=None).scale(domain=["departs", "as claimed"], range=[DEPARTS, RIGHT])
     lines = base.mark_line(opacity=0.6, strokeWidth=1.2).encode(
         y=alt.Y("apart:Q", title="difference of angles, radians").scale(type="log", domainMax=4).axis(format=".0e"),
@@ -66,7 +66,7 @@ def _parting(angles: list[Row], wrong: set[int], rows: list[Row]) -> Chart:
     ]
     parts: list[Any] = [lines, limit]
     if starts:
-        marks = alt.Chart(Inline(values=starts)).mark_rule(color=DEPARTS, strokeWidth=1, opacity=0.5)
+        marks = chart_of(starts).mark_rule(color=DEPARTS, strokeWidth=1, opacity=0.5)
         parts.append(marks.encode(x="position:Q", tooltip=["layer:O", "position:Q", "said:N"]))
     title = f"{len(wrong)} of {len(rows)} layers depart" if wrong else "All layers turn as claimed"
     return alt.layer(*parts).properties(width=640, height=300, title=alt.TitleParams(title, anchor="start"))
@@ -78,8 +78,8 @@ def _angles(chosen: list[Row], layer: int, rows: list[Row]) -> Chart:
     points = [row for row in chosen if row["part"] == part]
     near = [row for row in points if row["position"] <= 64] or points
     ends = [min(row["claimed"] for row in near), max(row["claimed"] for row in near)]
-    base = alt.Chart(Inline(values=near))
-    line = alt.Chart(Inline(values=[{"x": end, "y": end} for end in ends])).mark_line(color="#999999", strokeDash=[3, 3])
+    base = chart_of(near)
+    line = chart_of([{"x": end, "y": end} for end in ends]).mark_line(color="#999999", strokeDash=[3, 3])
     marks = base.mark_point(filled=True, size=30, color=RIGHT if said == "as claimed" else DEPARTS).encode(
         x=alt.X("claimed:Q", title="claimed angle, radians"),
         y=alt.Y("seen:Q", title="seen angle, radians"),

@@ -25,6 +25,7 @@ from ...models.rope_check import (
     is_manifest,
     open_dump,
 )
+from ...models.trained_pairing import permuted
 from ...rotations.compare import differences
 from ..study import Outcome, Work
 from . import Settings
@@ -42,7 +43,7 @@ def run(settings: Settings, work: Work) -> Outcome:
         raise ValueError(f"{settings.source} cannot be checked: {refused}") from None
     del work
     rows = [row_of(check) for check in checks]
-    results = counts(rows) | {"seconds": round(time.perf_counter() - started, 2), **about}
+    results = counts(rows) | _of_weights(checks) | {"seconds": round(time.perf_counter() - started, 2), **about}
     data = {
         LAYERS: json.dumps(rows, indent=1, allow_nan=False) + "\n",
         ANGLES: json.dumps([each for check in checks for each in angles_of(check)], allow_nan=False) + "\n",
@@ -111,6 +112,9 @@ def row_of(check: LayerCheck) -> Row:
             for part, each in check.departed
         ],
     }
+    if check.weights is not None:
+        own, other = (float(f"{value:.3g}") for value in (check.weights.own, check.weights.other))
+        row["weights"] = {"leaning": check.weights.leaning, "own": own, "other": other}
     if not check.fits:
         return row
     fit = check.fits[-1]
@@ -138,6 +142,16 @@ def row_of(check: LayerCheck) -> Row:
         "frequencies": [float(f"{value:.8g}") for value in found.frequencies],
         "errors": [float(f"{value:.2g}") for value in found.errors],
     }
+
+
+def _of_weights(checks: list[LayerCheck]) -> dict[str, Any]:
+    """For which pairing the weights of how many layers were trained; nothing if they cannot be read."""
+    known = [check.weights for check in checks if check.weights is not None]
+    if not known:
+        return {}
+    leaning = {name: sum(each.leaning == name for each in known) for name in ("own", "other", "neither")}
+    middle = {name: float(f"{np.median([getattr(each, name) for each in known]):.3g}") for name in ("own", "other")}
+    return {"weights": {"layers": len(known), "leaning": leaning, "median": middle, "permuted": permuted(known)}}
 
 
 def angles_of(check: LayerCheck) -> list[Row]:

@@ -23,6 +23,7 @@ def headline(run: Run) -> str:
     found = run.results
     said = ", ".join(f"{number} {name}" for name, number in found["verdicts"].items() if number)
     start = f"rotation of {found['what']}: {found['layers']} layers, {said}"
+    start += "; weights are probably permuted" if (found.get("weights") or {}).get("permuted") else ""
     first = found.get("first")
     return start if first is None else f"{start}; {_first(first)}"
 
@@ -45,22 +46,45 @@ def failed(run: Run) -> str:
 def tables(run: Run) -> list[Table | str]:
     """One line a layer."""
     rows = run.read(LAYERS) or []
-    columns = ["layer", "verdict", "turns", "paired", "frequencies", "positions", "left over", "angles", "what departs"]
+    columns = ["layer", "verdict", "turns", "paired", "trained", "frequencies", "positions", "left over", "angles"]
+    columns.append("what departs")
     cost = run.results.get("cost")
     told = [f"the check takes {cost['check_over_plain']:.2f} plain passes over {cost['tokens']} tokens"] if cost else []
-    return [Table(columns, [_line(row) for row in rows]), headline(run), *told]
+    return [Table(columns, [_line(row) for row in rows]), headline(run), *_warning(run), *told]
+
+
+def _warning(run: Run) -> list[str]:
+    """One sentence if weights seem to be permuted for another pairing than the runtime's; it does not change the verdict."""
+    weights = run.results.get("weights")
+    if not weights or not weights["permuted"]:
+        return []
+    layers, middle = f"{weights['leaning']['other']} of {weights['layers']}", weights["median"]
+    return [
+        f"warning: weights are probably permuted for the other pairing: in {layers} layers rows of queries and keys that it "
+        f"would pair are alike ({middle['other']:.1f} standard errors above chance), not those that the rotation pairs "
+        f"({middle['own']:.1f})"
+    ]
 
 
 def _line(row: Mapping[str, Any]) -> list[str]:
     said = "; ".join(f"{each['part']}: {each['said']}" for each in row["departures"]) or row["undecided"]
     if "pairing" not in row:
-        return [str(row["layer"]), row["verdict"], "", "", "", "", "", "", said]
+        return [str(row["layer"]), row["verdict"], *([""] * 7), said]
     turns = f"{row['dimensions']} of {row['head_dim']}" + (", backwards" if row["backwards"] else "")
     places = f"{row['positions'][0]:g} to {row['positions'][1]:g}"
     name = row["described"] if row["scaling"] != "none" else f"base {row['constants'].get('base', 0):g}"
     factor = f", factor {row['factor']:g}" if abs(row.get("factor", 1.0) - 1) > 1e-3 else ""
     left = f"{row['residual']:.1e}"
-    return [str(row["layer"]), row["verdict"], turns, row["pairing"], name + factor, places, left, row["precision"], said]
+    start = [str(row["layer"]), row["verdict"], turns, row["pairing"], _trained(row)]
+    return [*start, name + factor, places, left, row["precision"], said]
+
+
+def _trained(row: Mapping[str, Any]) -> str:
+    """The pairing that the weights of a layer were trained for, as far as they tell."""
+    own = str(row["pairing"])
+    other = {"half": "interleaved", "interleaved": "half"}.get(own, "")
+    leaning = str((row.get("weights") or {}).get("leaning"))
+    return {"own": own, "other": other}.get(leaning, "not told")
 
 
 def dataset(run: Run) -> xr.Dataset:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.models.auto.configuration_auto import model_type_to_module_name
@@ -70,7 +71,8 @@ _SIZES: dict[str, Any] = {
         # Towers for pictures and sound, which text does not enter.
         ("depth", 1),
         ("image_size patch_size", 8),
-        ("mlp_dim out_hidden_size output_channels nemo_conv_channels ext_pw_out_channel depthwise_separable_out_channel", 64),
+        ("mlp_dim out_hidden_size adapter_in_dim adapter_input_size adapter_out_dim output_channels nemo_conv_channels", 64),
+        ("ext_pw_out_channel depthwise_separable_out_channel", 64),
         ("max_source_positions num_position_embeddings position_embedding_size", 16),
     )
     for name in names.split()
@@ -293,7 +295,10 @@ def _sub_kind(kind: type[PretrainedConfig], name: str) -> type[PretrainedConfig]
 def _tiny_config(kind: type[PretrainedConfig], extra: dict[str, Any]) -> PretrainedConfig:
     text_kind = _sub_kind(kind, "text_config")
     subs: dict[str, Any] = {} if text_kind is None else {"text_config": _tiny_config(text_kind, extra.get("text_config", {}))}
-    default = kind(**subs)
+    try:
+        default = kind(**subs)
+    except StrictDataclassError:  # widths of other parts must be those of the text: here they are large yet
+        default = kind()
     for name in kind.sub_configs:
         if name not in subs and (sub := getattr(default, name)) is not None:
             subs[name] = _tiny_config(type(sub), extra.get(name, {}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline, Rows
+from ...charts import COLOURS, Chart, Figure, Rows, chart_of
 from ...runs import Run
 
 VERDICTS = {"verified": COLOURS["binding"], "refused": COLOURS["symbolic"], "not built": COLOURS["neutral"]}
@@ -28,7 +28,7 @@ def families_chart(rows: Rows, counted: Any) -> Chart:
     known = [row | {"error": max(float(row["logit_error"]), 1e-17)} for row in read]
     said = ", ".join(f"{number} {verdict}" for verdict, number in counted["verdicts"].items())
     return (
-        alt.Chart(Inline(values=known))
+        chart_of(known)
         .mark_point(filled=True, size=60, opacity=0.6)
         .encode(
             x=alt.X("error:Q", title="largest relative error of logits").scale(type="log").axis(format=".0e", tickCount=6),

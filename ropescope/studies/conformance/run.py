@@ -81,17 +81,26 @@ def _there(row: Row | None) -> str:
 
 
 def check_family(family: str, seed: int = 0) -> Row:
-    """The verdict on a family, from a tiny random model in double precision.
+    """The verdict on a family, from a tiny random model in double precision, or in single precision if it knows no other.
 
     verdict       verified, refused, or not built: what stops `transformers` itself from running it
     logit_error   of logits after really moving tokens, against those that `M` predicts, relative to their size from 1 up
     weight_error  of attention weights from the diagonal of `M`, against the model's own
     single        whether some layer computes logits in single precision whatever the model's own
     """
+    row = _checked(family, seed, torch.float64)
+    if row["verdict"] == "not built":
+        again = _checked(family, seed, torch.float32)
+        row = row if again["verdict"] == "not built" else again
+    return row
+
+
+def _checked(family: str, seed: int, dtype: torch.dtype) -> Row:
+    """The verdict on a family in one precision."""
     row: Row = {"family": family, "verdict": "verified", "reason": None, "layers": None, "rotation": None}
     row |= {"logit_error": None, "weight_error": None, "single": None, "kinds": []}
     try:
-        model = tiny(family, seed)
+        model = tiny(family, seed, dtype)
     except Exception as error:  # whatever keeps a family from being built is its verdict
         return row | {"verdict": "not built", "reason": _reason(error)}
     errors: list[float] = []
@@ -159,4 +168,6 @@ def counts(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"[:160]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:2]) if lines and lines[0].endswith(":") else first_line(error)  # the reason may come after a colon
+    return f"{type(error).__name__}: {text}"[:160]
