@@ -36,16 +36,18 @@ def precision_rows() -> list[str]:
 
 def memory_rows() -> list[str]:
     """Prompts one by one, in a batch, and streamed."""
+    from ropescope.studies.bench.tables import DIFFERENCES, WAYS, memory_of  # noqa: PLC0415
+
     rows = []
     for _, summary in runs_named("bench-memory-"):
         config, found = summary["config"], summary["results"]
         about = f"{config['model']['source']}, {config['dtype']}, {config['count']} prompts of {config['pairs']} sentences"
-        named = {"alone": "one by one", "batch": "one batch", "streamed": f"streamed, `memory` {config['memory']}"}
         for way, row in found.items():
             read = f"{row['read_bytes'] / row['batches'] / row['stored_bytes']:.0%}" if row["stored_bytes"] else "-"
-            apart = [f"{row[f'difference_from_{other}']:.0e}" for other in ("alone", "batch")]
-            cells = [about if way == "alone" else "", named[way], str(row["batches"]), f"{row['seconds']:.0f} s"]
-            cells += [f"{row['seconds_over_alone']:.2f}x", f"{row['peak_bytes'] / 1e9:.2f} GB", read, *apart]
+            apart = [f"{row[name]:.0e}" if name in row else "-" for name in DIFFERENCES]
+            named = f"{WAYS[way]}, `memory` {config['memory']}" if way == "streamed" else WAYS[way]
+            cells = [about if way == "alone" else "", named, str(row["batches"]), f"{row['seconds']:.0f} s"]
+            cells += [f"{row['seconds_over_alone']:.2f}x", memory_of(row), read, *apart]
             rows.append(f"| {' | '.join(cells)} |")
     return rows
 

@@ -33,6 +33,7 @@ def compare(adapter, limit):
 @pytest.mark.parametrize(
     "family", ["llama", "gemma2", "qwen3", "mixtral", "gptj", "falcon", "deepseek_v3", "gpt_oss", "qwen3_next", "codegen"]
 )
+@pytest.mark.slow
 def test_a_batch_has_the_scores_of_its_prompts_one_by_one(family):
     """Padding at the end is harmless: no query before it sees it, and nothing else of a token depends on later ones."""
     compare(rs.Adapter(tiny(family)), 1e-5 if family in SINGLE else 1e-9)

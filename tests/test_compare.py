@@ -25,6 +25,7 @@ def scores_near_one(rng, prompts, heads=HEADS):
 
 
 @pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.slow
 def test_without_a_change_some_head_is_below_5_percent_in_5_percent_of_cases(paired, monkeypatch):
     monkeypatch.setattr(changes, "RELABELLINGS", 199)
     rng, hits = np.random.default_rng(0), 0

@@ -1,19 +1,25 @@
 """Models larger than memory: layers are read from disk as they run, once for all prompts of a batch."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import ropescope as rs
 from ropescope.models.place import choose_device, parse_memory
 from ropescope.models.source import parameter_hash
 from ropescope.models.stream import streams
+from ropescope.studies.bench.memory import peak_bytes
 from ropescope.studies.conformance.families import tiny
-from ropescope.studies.profile.run import batches_for
+from ropescope.studies.head_scores import Scoring
+from ropescope.studies.profile.run import batches_for, scoring_bytes
 from ropescope.tasks.prompts import as_prompt
 
 GENERATOR = torch.Generator().manual_seed(3)
+FEW = Scoring(planes=False, sensitivity=False)
 PROMPTS = [torch.randint(4, 60, (length,), generator=GENERATOR) for length in (9, 14, 12)]
 
 
@@ -35,6 +41,7 @@ def scores(model, **options):
 
 
 @pytest.mark.parametrize("family", ["llama", "mixtral", "gemma2", "gpt_oss", "deepseek_v3", "gptj", "qwen3_next"])
+@pytest.mark.slow
 def test_a_streamed_model_has_the_scores_of_the_whole_one(folder, family):
     """Tied weights, experts that `transformers` joins, layers of several kinds: to the bit."""
     expected = scores(rs.load_model(folder(family)).model, batch=3)
@@ -63,20 +70,44 @@ def test_as_many_prompts_as_fit(folder):
     model = rs.load_model(folder("llama"), memory="50MB").model
     adapter, stream = rs.Adapter(model), streams[model]
     prompts = [as_prompt(ids.tolist()) for ids in PROMPTS]
-    assert batches_for(adapter, None)(prompts * 4) == 12
-    room = stream.tokens(14)
-    assert room * 64 * 4 < 5e7
-    stream.memory = stream.resident + stream.largest + (stream.memory - stream.resident - stream.largest) * 29 // room
-    assert batches_for(adapter, None)(prompts) == 2  # of 14 tokens each with padding
-    stream.memory = stream.resident
-    assert batches_for(adapter, None)(prompts) == 0  # one is always done
-    assert batches_for(rs.Adapter(tiny("llama")), None)(prompts) == 1
-    assert batches_for(adapter, 2)(prompts) == 2
+    assert batches_for(adapter, None, FEW)(prompts * 4) == 12
+    assert batches_for(adapter, 2, FEW)(prompts) == 2
+    stream.memory = stream.needed(2, 14, scoring_bytes(adapter, prompts[1], FEW))
+    assert (
+        batches_for(adapter, None, FEW)(prompts) == batches_for(adapter, 3, FEW)(prompts) == 2
+    )  # of 14 tokens each with padding
+    stream.memory = stream.needed(1, 9)
+    with pytest.raises(ValueError, match=r"memory must be at least 0\.\d+ MB for a prompt of 9 tokens"):
+        batches_for(adapter, None, FEW)(prompts)
+    assert batches_for(rs.Adapter(tiny("llama")), None, FEW)(prompts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory can be set back on Linux only")
+def test_memory_is_kept_whatever_the_number_of_layers(tmp_path):
+    """Hidden states of all layers once stayed until the end of the pass."""
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 1, "vocab_size": 64}
+    LlamaForCausalLM(LlamaConfig(num_hidden_layers=32, **sizes)).save_pretrained(tmp_path)
+    adapter = rs.Adapter(rs.load_model(str(tmp_path), memory="40MB").model)
+    prompts = [rs.Prompt(torch.randint(4, 60, (800,), generator=GENERATOR).numpy(), ((1, 2), (2, 3)), ("",) * 800)] * 8
+    inputs = [torch.from_numpy(prompt.ids) for prompt in prompts[: batches_for(adapter, None, FEW)(prompts)]]
+    assert 3 <= len(inputs) <= 5
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = peak_bytes()
+    adapter.read_each(inputs, lambda *_: None, queries=1)
+    assert peak_bytes() - before < 40e6
 
 
 def test_too_little_memory_is_refused_with_what_is_needed(folder):
-    with pytest.raises(ValueError, match=r"memory must be at least 0\.00 GB: its largest part takes"):
+    with pytest.raises(ValueError, match=r"memory must be at least 0\.\d+ MB, and more for prompts of many tokens"):
         rs.load_model(folder("llama"), memory="1KB")
+
+
+def test_a_matrix_is_converted_in_slices(folder, monkeypatch):
+    monkeypatch.setattr("ropescope.models.stream.SLICE", 1000)
+    stored = streams[rs.load_model(folder("llama"), memory="50MB").model].stored
+    whole = stored.tensor("lm_head.weight")
+    assert torch.equal(stored.converted("lm_head.weight", torch.float64, torch.device("cpu")), whole.double())
 
 
 def test_precision_as_stored_and_as_asked(folder):

@@ -14,6 +14,8 @@ from .view import DRAWS, LayerView
 
 MOST_KEYS = 128
 """Largest number of keys or blocks for which logits are drawn anew: every draw costs as much as the scores themselves."""
+AT_ONCE = 1 << 18
+"""Logits that are drawn and scored at once."""
 
 
 @joint_measures(
@@ -41,8 +43,8 @@ def redrawn(view: LayerView) -> Sequence[Tensor]:
     deviation = ((moving - mean).where(seen, 0).square().sum((-2, -1), keepdim=True) / count).sqrt()
     noise = np.random.default_rng([view.seed, view.layer]).standard_normal((DRAWS, *moving.shape[1:]))
     scores = []
-    for drawn in torch.from_numpy(noise).to(M):
-        changed = M.clone()
-        changed[..., :-1, :-1] = (mean + deviation * drawn).where(seen, moving)
+    for drawn in torch.from_numpy(noise).to(M).split(max(1, AT_ONCE // M.numel())):
+        changed = M[:, None].repeat(1, len(drawn), 1, 1, 1)
+        changed[..., :-1, :-1] = (mean[:, None] + deviation[:, None] * drawn).where(seen[:, None], moving[:, None])
         scores.append(swap_scores(changed, view.tau))
-    return [torch.stack(parts, 1) for parts in zip(*scores, strict=True)]
+    return [torch.cat(parts, 1) for parts in zip(*scores, strict=True)]

@@ -18,7 +18,7 @@ from ..console import first_line, name_of
 from .headers import check_gguf, count_safetensors
 from .identity import CODE, READ, WEIGHTS, model_files, refuse_pickles
 from .place import check_precision, choose_device, parse_memory
-from .stream import open_streamed
+from .stream import TooLittleMemoryError, open_streamed
 
 PACKED, SLACK = 16, 1 << 28
 """A model may have this many numbers for each one in its file, where several can be packed into one, and this many beside."""
@@ -82,6 +82,8 @@ def load_model(
             _require_fitting(read, where, options)
             model = _open(where, dtype, options, chosen, limit)
             run_experts_in_double(model)
+        except TooLittleMemoryError:
+            raise
         except Exception as error:  # many libraries may fail in many ways on the contents of a file
             raise ValueError(f"{source} cannot be opened as a causal language model: {first_line(error)}") from None
         tokenizer = _tokenizer(where, options)

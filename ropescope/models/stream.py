@@ -8,11 +8,14 @@ batch's tokens are read. Names and shapes are converted by `transformers` as it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -33,6 +36,12 @@ PRECISIONS = {
     "BOOL": torch.bool,
 }
 """Names of types in safetensors files."""
+SLICE = 1 << 25
+"""Bytes that are read at once of a matrix that is converted as it is read."""
+
+
+class TooLittleMemoryError(ValueError):
+    """Raised where memory cannot hold what is needed at once. One sentence says how much that is."""
 
 
 class Stored:
@@ -65,6 +74,17 @@ class Stored:
         path, begin, dtype, shape = self.entries[name]
         return self._read(path, begin, torch.Size(shape).numel(), dtype).reshape(shape)
 
+    def converted(self, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A whole tensor in a precision and on a device. It is converted slice by slice, so as stored only a slice is held."""
+        path, begin, stored, shape = self.entries[name]
+        if (stored, device.type) == (dtype, "cpu"):
+            return _checked(name, self.tensor(name))
+        found, first = torch.empty(shape, dtype=dtype, device=device), begin
+        for some in found.flatten().split(SLICE // stored.itemsize):
+            some.copy_(_checked(name, self._read(path, first, len(some), stored)))
+            first += some.numel() * stored.itemsize
+        return found
+
     def items(self) -> Iterator[tuple[str, Tensor]]:
         """All names and tensors, one at a time."""
         for name in self.entries:
@@ -96,7 +116,8 @@ class Stream:
     stored    its weights on disk; `stored.bytes_read` counts what was read
     memory    bytes that weights and the numbers of a batch may take
     resident  bytes that stay in memory
-    largest   bytes of the largest part that is read at once
+    layer     bytes of the largest layer while it is read
+    head      bytes of the output matrix while it is read
     pieces    names of stored tensors, by the part of the model that needs them
     """
 
@@ -105,15 +126,38 @@ class Stream:
     memory: int
     device: torch.device
     resident: int = 0
-    largest: int = 0
+    layer: int = 0
+    head: int = 0
     pieces: dict[str, list[str]] = field(default_factory=dict)
 
-    def tokens(self, longest: int) -> int:
-        """How many tokens, padding included, may be in a batch whose longest prompt has so many."""
-        config = self.model.config.get_text_config()
-        sizes = {name: value for name, value in config.to_dict().items() if isinstance(value, int)}
-        each = token_bytes(sizes, self.model.dtype.itemsize, longest)
-        return int(max(0, self.memory - self.resident - self.largest) // each)
+    def needed(self, prompts: int, longest: int, beside: int = 0) -> int:
+        """Bytes of a batch of prompts, padded to the length of the longest, and of the weights that it passes through.
+
+        beside  bytes that the caller needs for each layer's numbers
+        """
+        config, itemsize = self.model.config.get_text_config(), int(self.model.dtype.itemsize)
+        sizes: dict[str, int] = {name: value for name, value in config.to_dict().items() if isinstance(value, int)}
+        tokens, logits = prompts * longest, prompts * sizes.get("vocab_size", 0)
+        in_layer = self.layer + tokens * token_bytes(sizes, itemsize, longest) + beside
+        in_head = self.head + (3 * tokens * sizes.get("hidden_size", 1) + 2 * logits) * itemsize
+        return self.resident + max(in_layer, in_head)
+
+    def fitting(self, prompts: Sequence[tuple[int, int]]) -> int:
+        """How many of the next prompts fit into memory together; ValueError if not even one does.
+
+        prompts  of each its tokens, and the bytes that the caller needs for a layer's numbers
+        """
+        longest = list(accumulate((tokens for tokens, _ in prompts), max))
+        beside = list(accumulate((size for _, size in prompts), max))
+        needed = [self.needed(number, *sizes) for number, sizes in enumerate(zip(longest, beside, strict=True), start=1)]
+        if needed[0] > self.memory:
+            raise TooLittleMemoryError(f"memory must be at least {_gigabytes(needed[0])} for a prompt of {longest[0]:,} tokens")
+        return sum(size <= self.memory for size in needed)
+
+
+def _gigabytes(size: int) -> str:
+    """The size as a limit of memory that is large enough."""
+    return f"{math.ceil(size / 1e7) / 100:.2f} GB" if size > 1e8 else f"{math.ceil(size / 1e4) / 100:.2f} MB"
 
 
 def token_bytes(sizes: Mapping[str, int], itemsize: int, longest: int) -> int:
@@ -170,24 +214,29 @@ def open_streamed(folder: Path, config: Any, dtype: Any, device: torch.device, m
     stream = Stream(model, stored, memory, device)
     _assign_names(stream)
     _connect(stream)
-    stream.largest = max((_held(stream, part) for part in stream.pieces if part), default=0)
-    if stream.resident + stream.largest > memory:
-        raise ValueError(
-            f"memory must be at least {(stream.resident + stream.largest) / 1e9:.2f} GB: its largest part takes "
-            f"{stream.largest / 1e9:.2f} GB, and {stream.resident / 1e9:.2f} GB stay in memory"
-        )
+    for part in filter(None, stream.pieces):
+        if model.get_submodule(part) is model.get_output_embeddings():
+            stream.head = _held(stream, part)
+        else:
+            stream.layer = max(stream.layer, _held(stream, part))
+    if (least := stream.needed(1, 1)) > memory:
+        raise TooLittleMemoryError(f"memory must be at least {_gigabytes(least)}, and more for prompts of many tokens")
     streams[model] = stream
     return model.eval()
 
 
 def _held(stream: Stream, part: str) -> int:
-    """Bytes that a part takes while it is read: as stored and, if that differs, as it is used."""
-    if isinstance(stream.model.get_submodule(part), nn.Embedding):
+    """Bytes that a part takes while it is read: as it is used and, if that differs, as stored."""
+    module, used = stream.model.get_submodule(part), stream.model.dtype
+    if isinstance(module, nn.Embedding):
         return 0  # rows of a batch
-    total, used = 0, stream.model.dtype
+    total = 0
     for name in stream.pieces[part]:
         stored, size = stream.stored.entries[name][2], stream.stored.bytes_of(name)
-        total += size if stored == used else size + size * used.itemsize // stored.itemsize
+        before = 0 if stored == used else size
+        if module is stream.model.get_output_embeddings():
+            before = min(before, SLICE)
+        total += before + size * used.itemsize // stored.itemsize
     return total
 
 
@@ -291,7 +340,7 @@ def _fill_rows(stream: Stream, name: str, module: nn.Module, args: tuple[Tensor,
 def _fill_head(stream: Stream, names: list[str], module: nn.Module, _args: tuple[Tensor, ...]) -> None:
     for name in names:
         own = name.rpartition(".")[2]
-        _put(module, own, _checked(name, stream.stored.tensor(name)).to(stream.device, stream.model.dtype))
+        _put(module, own, stream.stored.converted(name, stream.model.dtype, stream.device))
 
 
 def _put(module: nn.Module, name: str, value: Tensor) -> None:
@@ -299,15 +348,25 @@ def _put(module: nn.Module, name: str, value: Tensor) -> None:
     module._parameters[name] = nn.Parameter(value, requires_grad=False)
 
 
+@cache
+def _trim() -> Callable[[int], int]:
+    """The C library's function that gives freed memory back to the system; without one, a function that does nothing."""
+    try:
+        return cast("Callable[[int], int]", ctypes.CDLL(None).malloc_trim)
+    except (OSError, TypeError, AttributeError):  # only glibc has it
+        return lambda _: 0
+
+
 def _drop(module: nn.Module, _args: Any, _output: Any) -> None:
-    """Weights of a part are shapes only again."""
+    """Weights of a part are shapes only again, and memory that was freed while it ran is given back to the system."""
     if "streamed_padding" in vars(module):
         module.padding_idx = vars(module).pop("streamed_padding")
     kept = vars(module).pop("streamed", None)
     if kept is not None:  # as they were, since a tied weight is one and the same
         module._parameters.update(kept)
-        return
-    for inner in module.modules():
-        for name, value in inner._parameters.items():
-            if value is not None and not value.is_meta:
-                inner._parameters[name] = nn.Parameter(value.detach().to("meta"), requires_grad=False)
+    else:
+        for inner in module.modules():
+            for name, value in inner._parameters.items():
+                if value is not None and not value.is_meta:
+                    inner._parameters[name] = nn.Parameter(value.detach().to("meta"), requires_grad=False)
+    _trim()(0)

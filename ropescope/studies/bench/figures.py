@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline, Rows
+from ...charts import COLOURS, Chart, Figure, Rows, chart_of
 from ...runs import Run
 
 RATIOS = {
@@ -43,7 +43,7 @@ def cost_chart(rows: Rows, about: str) -> Chart:
     shown = {name: (colour, shape) for name, colour, shape in RATIOS.values() if any(row["ratio"] == name for row in values)}
     domain, colours, shapes = list(shown), [look[0] for look in shown.values()], [look[1] for look in shown.values()]
     legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=300)
-    base = alt.Chart(Inline(values=values)).encode(
+    base = chart_of(values).encode(
         x=alt.X("tokens:Q", title="tokens", scale=alt.Scale(type="log", nice=False, padding=10)).axis(
             values=sorted({row["tokens"] for row in values}), grid=False
         ),

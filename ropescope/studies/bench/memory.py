@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from ...models.adapter import Adapter
+from ...models.adapter.single import DoublePrecision
 from ...models.load import load_model
 from ...models.stream import streams
 from ...tasks.prompts import binding_prompts
@@ -21,6 +24,10 @@ from ..head_scores import Scoring
 from ..profile.run import batches_for, rows_of
 
 SCORES = ("positional", "symbolic")
+WHOLE = ("alone", "batch", "alone_double")
+"""Ways that others are compared with."""
+EQUAL = 1e-9
+"""Scores that differ by no more are equal in float64."""
 
 
 def bench_memory(
@@ -34,12 +41,17 @@ def bench_memory(
     alone     the whole model in memory, one prompt per forward pass
     batch     the same, all prompts in one pass
     streamed  with so much memory for weights and numbers, as many prompts at once as fit
+
+    In float64 the first two are repeated as `alone_double` and `batch_double`: nothing is rounded to float32 there, as models
+    do in their norms.
     """
     ways: dict[str, dict[str, Any]] = {
         "alone": {"batch": 1, "memory": None},
         "batch": {"batch": count, "memory": None},
         "streamed": {"batch": None, "memory": memory},
     }
+    if dtype == "float64":
+        ways |= {f"{way}_double": ways[way] | {"double": True} for way in ("alone", "batch")}
     about, found, scores = dict[str, Any](), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         for way, options in ways.items():
@@ -53,20 +65,32 @@ def bench_memory(
             about, found[way] = json.loads(done.stdout.splitlines()[-1])
             scores[way] = load_file(path)
     for way, row in found.items():
-        for other in ("alone", "batch"):
-            row[f"difference_from_{other}"] = max(float(np.nanmax(np.abs(scores[way][n] - scores[other][n]))) for n in SCORES)
+        row |= {
+            f"difference_from_{other}": float(_apart(scores[way], scores[other]).max()) for other in found if other in WHOLE
+        }
+        prompts = _apart(scores[way], scores["alone_double" if way.endswith("_double") else "alone"])
+        row |= {"median_difference": float(np.median(prompts)), "prompts_apart": int((prompts > EQUAL).sum())}
         row["seconds_over_alone"] = row["seconds"] / found["alone"]["seconds"]
         row["seconds_over_batch"] = row["seconds"] / found["batch"]["seconds"]
     return about, found
 
 
+def _apart(one: dict[str, Any], other: dict[str, Any]) -> NDArray[np.float64]:
+    """The largest difference of a score of any head, on each prompt."""
+    differences = np.stack([np.abs(one[name] - other[name]) for name in SCORES], 1)
+    found: NDArray[np.float64] = np.nanmax(differences.reshape(len(differences), -1), 1)
+    return found
+
+
 def measure_way(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The model, and of one way its seconds, peak memory and bytes read. Scores are written to `out`."""
     loaded = load_model(asked["model"], asked["dtype"], memory=asked["memory"])
+    at_first = status_bytes("VmRSS")
     adapter = Adapter(loaded.model)
     prompts = binding_prompts(loaded.tokenizer, asked["count"], asked["pairs"], asked["seed"])
     stream = streams.get(loaded.model)
-    before, together = stream.stored.bytes_read if stream else 0, batches_for(adapter, asked["batch"])
+    scoring = Scoring(planes=False, sensitivity=False)
+    before, together = stream.stored.bytes_read if stream else 0, batches_for(adapter, asked["batch"], scoring)
     sizes: list[int] = []
 
     def counting(rest: Any) -> int:
@@ -74,7 +98,8 @@ def measure_way(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         return sizes[-1]
 
     started = time.perf_counter(), time.process_time()
-    rows = list(rows_of(adapter, prompts, Scoring(planes=False, sensitivity=False), counting))
+    with DoublePrecision() if asked.get("double") else contextlib.nullcontext():
+        rows = list(rows_of(adapter, prompts, scoring, counting))
     seconds, processor = time.perf_counter() - started[0], time.process_time() - started[1]
     save_file({name: np.stack([row[name] for row in rows]) for name in SCORES}, asked["out"])
     stored = sum(map(stream.stored.bytes_of, stream.stored.entries)) if stream else 0
@@ -82,6 +107,7 @@ def measure_way(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "seconds": processor,
         "seconds_on_the_clock": seconds,
         "peak_bytes": peak_bytes(),
+        "bytes_at_first": at_first,
         "batches": len(sizes),
         "tokens": sum(map(len, prompts)),
         "layers": len(adapter.layers),
@@ -93,15 +119,21 @@ def measure_way(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def peak_bytes() -> int:
     """The largest resident memory of this process so far."""
-    status = Path("/proc/self/status")
-    if status.is_file():  # the other way counts the process that started this one, too
-        return 1024 * next(
-            int(line.split()[1]) for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM")
-        )
+    if (found := status_bytes("VmHWM")) is not None:  # the other way counts the process that started this one, too
+        return found
     import resource  # noqa: PLC0415  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def status_bytes(name: str) -> int | None:
+    """A size of this process by its name in Linux (VmRSS: resident now); None elsewhere."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return None
+    lines = status.read_text(encoding="utf-8").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,20 @@ from ..study import Table
 if TYPE_CHECKING:
     import xarray as xr
 
+WAYS = {
+    "alone": "one by one",
+    "batch": "one batch",
+    "streamed": "streamed",
+    "alone_double": "one by one, float64 throughout",
+    "batch_double": "one batch, float64 throughout",
+}
+"""Ways of the benchmark of memory."""
+DIFFERENCES = {
+    "difference_from_alone": "from one by one",
+    "difference_from_batch": "from one batch",
+    "difference_from_alone_double": "from one by one, float64 throughout",
+}
+
 
 def headline(run: Run) -> str:
     """One line on what was timed."""
@@ -166,19 +180,34 @@ def _ray(rows: Mapping[str, Any]) -> list[Table | str]:
 
 
 def _memory(rows: Mapping[str, Any]) -> list[Table | str]:
-    titles = ["way", "passes", "time / one by one", "peak memory", "weights read per pass", "from one by one", "from one batch"]
+    titles = ["way", "passes", "time / one by one", "peak memory", "weights read per pass", *DIFFERENCES.values()]
     lines = [
         [
-            way,
+            WAYS[way],
             str(row["batches"]),
             f"{row['seconds_over_alone']:.2f}x",
-            f"{row['peak_bytes'] / 1e9:.2f} GB",
+            memory_of(row),
             f"{row['read_bytes'] / row['batches'] / row['stored_bytes']:.1%}" if row["stored_bytes"] else "-",
-            *(f"{row[f'difference_from_{other}']:.0e}" for other in ("alone", "batch")),
+            *(f"{row[name]:.0e}" if name in row else "-" for name in DIFFERENCES),
         ]
         for way, row in rows.items()
     ]
-    return [Table(titles, lines), "The last two columns: largest difference of a score."]
+    found: list[Table | str] = [
+        Table(titles, lines),
+        "The last columns: largest difference of a score of any head on any prompt.",
+    ]
+    if row := rows.get("batch_double"):
+        found.append(
+            f"In one batch {rows['batch']['prompts_apart']} prompts differ from one by one by more than 1e-9 (median "
+            f"{rows['batch']['median_difference']:.0e}); where nothing is rounded to float32, {row['prompts_apart']} do."
+        )
+    return found
+
+
+def memory_of(row: Mapping[str, Any]) -> str:
+    """Peak memory of a way; of a streamed model also what the process took before the first pass."""
+    before = f", {row['bytes_at_first'] / 1e9:.2f} before" if row["stored_bytes"] and row.get("bytes_at_first") else ""
+    return f"{row['peak_bytes'] / 1e9:.2f} GB{before}"
 
 
 def _precision(rows: Mapping[str, Any]) -> list[Table | str]:

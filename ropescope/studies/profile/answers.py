@@ -53,6 +53,8 @@ def top_heads(scores: xr.Dataset, count: int = 10) -> Tables:
     tables.append(
         f"{unnamed} of {len(found)} heads cannot be judged here: at more than half of the queries they have too little weight "
         f"on what moves, or weights that are nearly equal"
+        if unnamed
+        else f"all {len(found)} heads can be judged here"
     )
     return Tables(tables)
 

@@ -13,7 +13,7 @@ from ...models.adapter import Adapter, unwrapped
 from ...models.gptj import GPTJ
 from ...models.load import Loaded, load_model
 from ...tasks.prompts import Prompt, as_prompt, check_fits
-from ...tasks.texts import TextBlocks, text_prompts
+from ...tasks.texts import TextBlocks, text_prompt
 from ..head_scores import with_queries
 
 
@@ -58,13 +58,13 @@ def given_prompts(
     """Prompts of whatever a caller gave, with the queries to score; ValueError, in one sentence, if something does not fit."""
     found: list[Prompt] = []
     for number, item in enumerate(_items(given)):
+        if _is_text(item):
+            if opened.tokenizer is None:
+                raise ValueError(f"prompt {number} is a text, which needs a tokenizer: give one as tokenizer")
+            found.append(text_prompt(opened.tokenizer, item, number, blocks, move_first, longest))
+            continue
         try:
-            if _is_text(item):
-                if opened.tokenizer is None:
-                    raise ValueError("it is a text, which needs a tokenizer: give one as tokenizer")
-                found += text_prompts(opened.tokenizer, [item], blocks, move_first, longest)
-            else:
-                found.append(as_prompt(item, move_first))
+            found.append(as_prompt(item, move_first))
         except ValueError as error:
             raise ValueError(f"prompt {number}: {error}") from None
     if not found:

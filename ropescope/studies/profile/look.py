@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Inline, Rows, across, up
+from ...charts import COLOURS, Chart, Rows, across, chart_of, up
 from .statistics import SCORES
 
 KINDS = ["positional", "mixed", "symbolic"]
@@ -52,7 +52,7 @@ def head_names(rows: Rows, field: str = "name") -> list[Chart]:
         "<=": {"align": "left", "dx": -4, "dy": 15},
     }
     for half, side in sides.items():
-        base = alt.Chart(Inline(values=list(rows))).transform_filter(f"datum.positional {half} 0.5")
+        base = chart_of(list(rows)).transform_filter(f"datum.positional {half} 0.5")
         look: dict[str, Any] = {"fontWeight": "bold", **side}
         rim = base.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **look)
         charts += [

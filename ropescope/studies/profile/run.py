@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from torch import nn
 
 from ... import console
 from ...measures.plane_scores import AT_ONCE
+from ...measures.queries import AT_ONCE as QUERIES_AT_ONCE
+from ...measures.sensitivity import LONGEST_SQUARE
 from ...measures.view import MANY_TOKENS
 from ...models.adapter import Adapter, read_layers
 from ...models.gptj import GPTJ
@@ -98,7 +99,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     source: Source | None = None
     if work.engine.name != "here":
         source = source_of(loaded.model, *asked, settings.device, settings.revision)
-    together = batches_for(model, settings.batch)
+    together = batches_for(model, settings.batch, scoring)
     units = cached_rows(source or model, prompts, scoring, subject.config(scoring), work.folder, work.engine, together)
     if settings.memory is None:  # reading the weights once more would cost more than it tells
         work.tell(_cost_line(model, prompts, scoring))
@@ -179,7 +180,7 @@ def _profile(
     """The dataset of a model in memory and checked prompts, written to a run folder if one is given."""
     adapter = model if isinstance(model, Adapter | GPTJ) else Adapter(model)
 
-    together = batches_for(adapter, batch)
+    together = batches_for(adapter, batch, scoring)
 
     def rows() -> list[Row]:
         return list(progress(rows_of(adapter, asked, scoring, together), len(asked), "prompts"))
@@ -267,19 +268,13 @@ def _one(_: Sequence[Prompt]) -> int:
     return 1
 
 
-def batches_for(model: Adapter | GPTJ, batch: int | None) -> Together:
-    """How many prompts share a forward pass: `batch`, or as many as fit beside a streamed layer, or one."""
+def batches_for(model: Adapter | GPTJ, batch: int | None, scoring: Scoring) -> Together:
+    """How many prompts share a forward pass: `batch`, or one; of a streamed model as many as fit, `batch` at most."""
     if batch is not None and batch < 1:
         raise ValueError(f"batch must be at least 1, not {batch}")
-    stream = streams.get(model.model) if isinstance(model, Adapter) else None
-    if batch is not None or stream is None:
+    if not isinstance(model, Adapter) or (stream := streams.get(model.model)) is None:
         return lambda _: batch or 1
-
-    def fitting(prompts: Sequence[Prompt]) -> int:
-        longest = list(accumulate(map(len, prompts), max))
-        return sum(number * most <= stream.tokens(most) for number, most in enumerate(longest, start=1))
-
-    return fitting
+    return lambda prompts: stream.fitting([(len(each), scoring_bytes(model, each, scoring)) for each in prompts[:batch]])
 
 
 def rows_of(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring, together: Together) -> Iterator[Row]:
@@ -343,15 +338,25 @@ def _cost_line(model: Adapter, prompts: Sequence[Prompt], scoring: Scoring) -> s
     return line + ways[not scoring.planes]
 
 
-def estimate(model: Adapter | GPTJ, prompts: Sequence[Prompt], scoring: Scoring) -> dict[str, float]:
+def estimate(model: Adapter, prompts: Sequence[Prompt], scoring: Scoring) -> dict[str, float]:
     """Estimated seconds and bytes of a profile of these prompts, from a few tokens of the first."""
     tokens = min(64, len(prompts[0].ids))
     ids = torch.from_numpy(prompts[0].ids[:tokens])[None].to(device_of(model))
-    largest: list[int] = []
     started = time.perf_counter()
-    read_layers(model, ids, lambda read: largest.append(read.heads.queries.shape[1] * len(read.heads.rope.plane_frequencies)))
+    read_layers(model, ids, lambda read: None)
     seconds = (time.perf_counter() - started) / tokens * sum(len(prompt.ids) for prompt in prompts)
-    blocks = max(len(prompt.blocks) for prompt in prompts)
-    held = max(largest) * (blocks + 1) ** 2 if scoring.planes else max(largest) ** 0.5 * (blocks + 1) ** 2
     passes = 1.5 if not scoring.planes or prompts[0].queries else 13 if any(map(_many_tokens, prompts)) else 3
-    return {"seconds": passes * seconds, "bytes": 8 * 6 * min(held, 4 * AT_ONCE)}
+    return {"seconds": passes * seconds, "bytes": max(scoring_bytes(model, prompt, scoring) for prompt in prompts)}
+
+
+def scoring_bytes(model: Adapter, prompt: Prompt, scoring: Scoring) -> int:
+    """About how many bytes the scores of a layer take on a prompt, beside what the model itself computes."""
+    heads, planes = max(model.heads), max(len(rope.plane_frequencies) for rope in model.ropes)
+    blocks = (len(prompt.blocks) + 1) ** 2
+    if prompt.queries:
+        return 8 * 6 * min(heads * blocks * len(prompt.queries), QUERIES_AT_ONCE)
+    at_once = AT_ONCE if _many_tokens(prompt) else 4 * AT_ONCE
+    numbers = 6 * min(heads * (planes if scoring.planes else 1) * blocks, at_once)
+    if scoring.sensitivity:  # `M` of all tokens, permuted
+        numbers = max(numbers, 6 * heads * min(len(prompt), LONGEST_SQUARE) ** 2)
+    return 8 * numbers
