@@ -23,7 +23,7 @@ FAST = not browser and not cluster and not slow and not weights
 
 # Kernel, measures, tasks and studies on tiny settings: no browser, downloaded weights or cluster.
 quick: $(VENV)/.tested
-	$(RUN) -m "$(FAST)"
+	$(RUN) -m "$(FAST)" --hypothesis-profile quick
 
 # Linters use one core, so the tests with shape checks run beside them.
 test: weights browser

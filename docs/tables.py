@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from big_models import TABLES as BIG_MODELS  # noqa: E402
 
-from docs import rope_tables  # noqa: E402
+from docs import rope_tables, window_tables  # noqa: E402
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.checks import page_headline  # noqa: E402
@@ -390,6 +390,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "fine-tuned": fine_tuned_rows,
     "steps": step_rows,
     **rope_tables.TABLES,
+    **window_tables.TABLES,
 }
 
 

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from .measures.shares import variance_shares as variance_shares
     from .models.adapter import Adapter as Adapter
     from .models.adapter import RefusedError as RefusedError
+    from .models.adapter.cache import WindowedCache as WindowedCache
+    from .models.adapter.cache import cache_bytes as cache_bytes
     from .models.adapter.edits import LayerChange as LayerChange
     from .models.adapter.interventions import drop_planes as drop_planes
     from .models.adapter.interventions import intervene as intervene
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from .models.adapter.interventions import remove_heads as remove_heads
     from .models.adapter.interventions import scale_planes as scale_planes
     from .models.adapter.interventions import stop_planes as stop_planes
+    from .models.adapter.interventions import window_heads as window_heads
     from .models.built import OneHead as OneHead
     from .models.built import h_mix as h_mix
     from .models.built import h_pos as h_pos
@@ -144,6 +147,9 @@ _ROOMS = {
     "remove_heads": "models.adapter.interventions",
     "scale_planes": "models.adapter.interventions",
     "stop_planes": "models.adapter.interventions",
+    "window_heads": "models.adapter.interventions",
+    "WindowedCache": "models.adapter.cache",
+    "cache_bytes": "models.adapter.cache",
     "OneHead": "models.built",
     "h_mix": "models.built",
     "h_pos": "models.built",

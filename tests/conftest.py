@@ -11,6 +11,7 @@ from beartype import BeartypeConf, beartype
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tools")]
 os.environ["ROPESCOPE_TRACEBACK"] = "1"  # a mistake of ours is shown with its place
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=100, print_blob=True)
 hypothesis.settings.load_profile("default")
 

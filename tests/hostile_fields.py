@@ -145,7 +145,7 @@ class Kind:
 
 
 def _content(path: Path) -> Any:
-    """What a file holds, as JSON; nothing for files without text."""
+    """What a file holds, as JSON; nothing for files without text (tables with tabs hold numbers alone)."""
     if path.suffix == ".json":
         found = json.loads(path.read_text(encoding="utf-8"))
         return {key: value for key, value in found.items() if key != runs.SEAL} if isinstance(found, dict) else found
@@ -161,7 +161,7 @@ def _content(path: Path) -> Any:
         text = {str(name): values.values.tolist() for name, values in found.variables.items() if values.dtype.kind in "SUO"}
         about = {str(name): dict(values.attrs) for name, values in found.variables.items()}
         return {"attrs": dict(found.attrs), "text": text, "about": about}
-    assert path.suffix in ("", ".html", ".png"), f"nothing finds the text in {path}"
+    assert path.suffix in ("", ".html", ".png", ".tsv"), f"nothing finds the text in {path}"
     return None
 
 

@@ -71,6 +71,7 @@ def test_right_on_every_input(case):
 
 
 @cases
+@pytest.mark.slow
 def test_the_gap_for_which_beta_is_chosen_is_the_smallest_there_is(case):
     """lambda by formula is that of the model's own logits, over every input with one right answer; so it is exact."""
     model, smallest = case.build(), math.inf

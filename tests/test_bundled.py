@@ -44,6 +44,7 @@ def test_transformers_opens_them_and_agrees(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
+@pytest.mark.slow
 def test_their_heads_are_those_of_the_recorded_run(name):
     """Scores of the stored weights, on other inputs than the watcher's, against the last row of the history."""
     run = read_trajectory(RESULTS.parent / source_of(name)["run"])

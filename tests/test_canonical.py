@@ -195,6 +195,7 @@ def test_one_of_the_models_is_the_engines_head():
     torch.testing.assert_close(torch.from_numpy(seen.keys[-1]), models.key.detach().float())
 
 
+@pytest.mark.slow
 def test_training_learns_what_the_angle_allows():
     """A fast plane learns Index and not Retrieval, a still one the reverse; nothing is known beforehand."""
     how = Training(steps=400, batch=64, rate=0.05, spread=0.1, checks=1, tested=500)

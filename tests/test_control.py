@@ -52,6 +52,7 @@ def test_heads_by_kind():
 
 
 @pytest.mark.parametrize(("task", "names"), [(NumberTask(), "number"), (LetterTask(), "letter")])
+@pytest.mark.slow
 def test_the_number_task_depends_on_fast_planes_alone(task, names):
     """And the letter task on none: it is solved even if no plane turns."""
     model = rs.bundled(names)

@@ -153,6 +153,7 @@ def parsed(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("block", "line"), SHELL, ids=lambda x: x if isinstance(x, str) else x.page.name)
+@pytest.mark.slow
 def test_commands_in_the_docs_are_understood(block, line):
     program, *arguments = shlex.split(line)
     if program == "make":
@@ -295,6 +296,7 @@ DOCS = {each.name: each.doc.split(">>> ")[0] for each in PUBLIC}
 
 
 @pytest.mark.parametrize("page", reference.PAGES)
+@pytest.mark.slow
 def test_the_reference_is_up_to_date(page):
     assert reference.PAGES[page]() == (ROOT / "docs" / page).read_text(encoding="utf-8"), "make reference"
 

@@ -36,6 +36,7 @@ def played():
     return json.loads((RESULTS / PLAYED / "playground.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_recorded_runs_show_every_finding_and_answer_every_question():
     found = findings(recorded())
     assert len(found) == len(FINDINGS) == 6

@@ -142,6 +142,7 @@ SIZES = {
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("tokens", [17, 1000])
+@pytest.mark.slow
 def test_logits_equal_an_independent_reference_in_double_precision(sizes, tokens):
     model = shaken(**sizes).double()
     ids = torch.randint(136, (1, tokens), generator=torch.Generator().manual_seed(tokens))
@@ -155,6 +156,7 @@ def test_logits_equal_an_independent_reference_in_double_precision(sizes, tokens
 
 
 @pytest.mark.parametrize("sizes", list(SIZES.values())[:2], ids=list(SIZES)[:2])
+@pytest.mark.slow
 def test_weights_go_to_transformers_and_back(sizes, tmp_path):
     model = shaken(**sizes)
     save_gptj(model, tmp_path / "ours")

@@ -56,6 +56,7 @@ def test_json_in_a_script_element_cannot_end_it():
     assert json.loads(for_script(data)) == data
 
 
+@pytest.mark.slow
 def test_no_other_module_writes_html():
     """All of it comes from templates: no other string holds a tag."""
     tag = re.compile(r"</?(a|b|p|h\d|div|span|td|th|tr|table|script|style|section|img|li|ul|details|html|body|option)\b[^>]*>")
@@ -138,6 +139,7 @@ def test_a_name_of_a_figure_with_an_image_in_it(tmp_path, monkeypatch):
 # Charts and notebooks
 
 
+@pytest.mark.slow
 def test_a_config_with_the_end_of_a_script_in_a_chart(tmp_path):
     """Altair writes rows into a script element as they are; our charts escape them wherever they are shown."""
     figure = Figure(plane_chart([ROW]), "reading")
@@ -160,6 +162,7 @@ def test_a_saved_chart_is_drawn_under_its_policy(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["\x1b[2J", "a\x00b", "\uffff", "\u2028\u2029", "\\\\u001b", "\N{GRINNING FACE}\x07"])
+@pytest.mark.slow
 def test_control_characters_in_a_name_do_not_stop_a_picture(name):
     """XML has no such characters. The library that draws pictures aborted the process, after all had been computed."""
     assert picture(plane_chart([ROW | {"head": name, "group": name}], name)).startswith(b"\x89PNG")
@@ -227,6 +230,7 @@ def test_names_are_text_in_progress_bars_tables_and_lines(name, monkeypatch, cap
     assert out.count(console.printable(name)) == 3 + 1 + 4
 
 
+@pytest.mark.slow
 def test_everything_is_printed_by_one_module():
     for path in Path(rs.__file__).parent.rglob("*.py"):
         if path.name == "console.py":

@@ -119,6 +119,7 @@ def test_every_study_brings_what_its_interface_promises(name):
             make_settings(study, {"nonsense": 1})
 
 
+@pytest.mark.slow
 def test_text_is_utf_8_whatever_the_system_prefers():
     """Windows reads and writes another encoding, and other ends of lines, where none is named. Tests run in UTF-8."""
     for path in SOURCES:

@@ -60,6 +60,7 @@ def tables(draws, layers, heads, depth, group):
 
 @pytest.mark.parametrize("depth", ["none", "layers differ", "random walk"])
 @pytest.mark.parametrize(("layers", "heads", "group"), [(8, 8, 4), (18, 4, 2), (30, 9, 3)])
+@pytest.mark.slow
 def test_p_value_within_layers_has_the_size_it_says(layers, heads, group, depth, monkeypatch):
     monkeypatch.setattr("ropescope.measures.intervals.TURNS", 511)
     draws = np.random.default_rng(layers)

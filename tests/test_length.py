@@ -53,6 +53,7 @@ def test_predictions_start_where_measuring_does(name):
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.slow
 def test_a_front_of_one_window_is_predicted_exactly(kind):
     """Its tokens see what they see in a short input; standing where the window stands they have other keys."""
     task = TASKS["letter"]

@@ -48,6 +48,7 @@ def test_reflexive_changes_nothing():
 
 
 @pytest.mark.parametrize("name", TASKS)
+@pytest.mark.slow
 def test_flow_of_a_trained_model(name):
     """Shares add up, nodes hold the answer in the end, and what is counted is what one input at a time shows."""
     model, samples = bundled(name), TASKS[name].sample(60, seed=8)

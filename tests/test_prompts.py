@@ -118,6 +118,7 @@ def test_binding_in_a_chat_is_what_the_template_says():
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 20), pairs=st.integers(2, 30), lengths=EITHER)
+@pytest.mark.slow
 def test_binding_is_balanced_and_seeded(seed, count, pairs, lengths):
     tokenizer = tokenizer_of("words")
     prompts, again = (binding_prompts(tokenizer, count, pairs, seed, lengths) for _ in range(2))

@@ -254,6 +254,7 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("moments", [(7,), (11, 31, 52), tuple(range(4, 60, 9)), (59, 60)])
+@pytest.mark.slow
 def test_stopped_at_any_step_and_resumed_is_the_same_run(moments: tuple[int, ...], finished: Path, tmp_path: Path) -> None:
     for moment in moments:
 

@@ -241,6 +241,7 @@ def states(plan: Plan, skip: tuple[str, ...] = ()) -> list[str]:
     return [row.state for row in look(plan, skip)]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_noticed(plan):
     for step in SMALL:
         pretend(plan, step)

@@ -49,6 +49,10 @@ CLAIMS = {
     "real models": """
         A-4-correlation A-4-depth-positional A-4-depth-symbolic A-4-trend A-4-norms A-4-families ours-5-diagonal ours-5-refused
         ours-5-first-look""",
+    "is the rotation right": """
+        ours-6-rope-faults ours-6-rope-tiny ours-6-rope-baselines ours-6-rope-alarms ours-6-rope-weights ours-6-rope-runtimes
+        ours-6-rope-cost""",
+    "which heads need the whole context": "ours-windows-rivals ours-windows-random ours-windows-cache",
     "chat models": """
         B-6-letter-above-number B-6-number-32 B-6-number-100 B-6-letter-100 B-6-screening B-6-gpt-5.4 B-6-gpt-5.5 B-6-claude""",
 }

@@ -124,6 +124,7 @@ def finished(tmp_path_factory):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("what", [*FILES, "prompts", "settings", *CODE])
+@pytest.mark.slow
 def test_stale_work_is_refused_or_done_anew(command, what, finished, tmp_path, monkeypatch):
     model, out, before = finished(command, tmp_path)
     changes = {"prompts": PROMPTS, "settings": SETTINGS}.get(what, {}).get(command, {})

@@ -122,6 +122,7 @@ def _once(compute):
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.claim)
+@pytest.mark.slow
 def test_no_rule_takes_what_is_missing_for_a_number(case, runs, histories, monkeypatch):
     """Every entry that the rule reads, missing, None or NaN: not run, or as if it, or its run, had not been given."""
     usual = row_of(case, runs, monkeypatch)

@@ -343,6 +343,7 @@ def test_fetched_folder_matches(name):
         assert hashlib.file_digest(file, "sha256").hexdigest() == CONVERTED[name]
 
 
+@pytest.mark.slow
 def test_stories15m_against_the_formulas():
     folder = real.folder("stories15M")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 import altair as alt
 from markupsafe import Markup
 
-from ..charts import Figure, Inline
+from ..charts import Figure, chart_of
 from ..html import render
 from ..runs import find_runs
 from ..studies.claims import VERDICTS, Claim, judge
@@ -92,7 +92,7 @@ def not_reproduced(rows: Sequence[Claim]) -> Finding | None:
     said = [verdict for verdict in VERDICTS if any(row["verdict"] == verdict for row in values)]
     colour = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=said, range=[COLOURS[verdict] for verdict in said]))
     chart = (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_bar()
         .encode(
             x=alt.X("claims:Q", title="claims").axis(tickMinStep=1),

@@ -24,6 +24,7 @@ FOLDERS = (
     "theory",
     "canonical",
     "control",
+    "windows",
     "chat",
     "demo",
     "check_rope",

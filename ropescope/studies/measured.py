@@ -30,18 +30,22 @@ class Measured(Mapping[str, Any]):
 
     def __init__(self, values: Mapping[str, Any], owner: str, path: tuple[str, ...] = ()) -> None:
         self._values, self._owner, self._path = values, owner, path
+        self._whole: set[str] = set()  # names of entries that hold no None
+        self._read: dict[str, Any] = {}  # what was read before: lists are long, and charts read them once per head
 
     def __getitem__(self, key: str) -> Any:
         """The entry; raises NotRunError if it is missing, None or NaN, or a list that holds None or NaN."""
         value = self._values.get(key)
-        if _missing(value):
-            raise NotRunError(f"{self._owner} holds no {', '.join((*self._path, str(key)))}")
-        return self._wrapped(key, value)
+        if key not in self._whole:
+            if _missing(value):
+                raise NotRunError(f"{self._owner} holds no {', '.join((*self._path, str(key)))}")
+            self._whole.add(key)
+        return self._wrapped_once(key, value)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The entry, which may hold None; `default` if it is missing, None or NaN itself."""
         value = self._values.get(key)
-        return default if _missing(value, deep=False) else self._wrapped(key, value)
+        return default if _missing(value, deep=False) else self._wrapped_once(key, value)
 
     def __contains__(self, key: object) -> bool:
         return key in self._values
@@ -51,6 +55,11 @@ class Measured(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def _wrapped_once(self, key: str, value: Any) -> Any:
+        if key not in self._read:
+            self._read[key] = self._wrapped(key, value)
+        return self._read[key]
 
     def _wrapped(self, key: str, value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline, literal
+from ...charts import COLOURS, Chart, Figure, chart_of, literal
 from ...runs import Run
 from ..claims import small_p
 
@@ -90,7 +90,7 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             for sweep in sweeps
             for at, angle in enumerate(angles)
         ]
-        base = alt.Chart(Inline(values=values))
+        base = chart_of(values)
         colour = alt.Color("line:N", title=None, legend=_legend()).scale(
             domain=[names[sweep] for sweep in sweeps], range=[COLOUR_OF[sweep] for sweep in sweeps]
         )
@@ -110,14 +110,14 @@ def angle_figure(trained: Mapping[str, Any], about: Mapping[str, Any]) -> Chart:
             at = trained["crossing"].get("of_means")
             if at is None:
                 return []
-            base = alt.Chart(Inline(values=[{"x": at, "name": f"equal at {at:.3g}", "y": 0.06}]))
+            base = chart_of([{"x": at, "name": f"equal at {at:.3g}", "y": 0.06}])
             text = base.mark_text(align="left", dx=5, color="#333333").encode(
                 x, alt.Y("y:Q", scale=ACCURACY), text=alt.Text("name:N")
             )
             return [base.mark_rule(strokeDash=[4, 3], color="#333333").encode(x), text]
         blind = trained["order_blind"]["partial induction"]
         values = [{"y": blind, "low": 0.06, "x": angles[-1], "name": f"dashed: best without seeing the order, {blind:.2f}"}]
-        base = alt.Chart(Inline(values=values))
+        base = chart_of(values)
         rule = base.mark_rule(strokeDash=[4, 3], color="#333333").encode(alt.Y("y:Q", scale=ACCURACY))
         text = base.mark_text(align="right", color="#333333").encode(x, alt.Y("low:Q", scale=ACCURACY), text=alt.Text("name:N"))
         return [rule, text]
@@ -162,7 +162,7 @@ def learning_figure(trained: Mapping[str, Any], curves: Mapping[str, Any], about
             labelExpr=f"datum.value < {slowest / 2} ? '0' : format(datum.value, '~g')",
         )
         panels.append(
-            alt.Chart(Inline(values=values))
+            chart_of(values)
             .mark_line(strokeWidth=1.8)
             .encode(
                 _step_axis(),
@@ -215,7 +215,7 @@ def _accuracies(sweep: str, words: str, trained: Mapping[str, Any]) -> Chart:
         for place, value in enumerate(shape["by_place"][at])
     ]
     names = [f"{angles[at]:.3g}" for at in shown]
-    base = alt.Chart(Inline(values=values)).encode(
+    base = chart_of(values).encode(
         _place_axis("place of the answer"),
         alt.Y("accuracy:Q", scale=ACCURACY, axis=alt.Axis(gridOpacity=0.5)),
         color=alt.Color("angle:O", legend=_legend(), sort=names).scale(scheme=RANK, domain=names),
@@ -237,7 +237,7 @@ def _weights(head: str, rows: list[tuple[str, Mapping[str, Any]]]) -> Chart:
         for place, (seen, line) in enumerate(zip(row["measured"], row.get("exact") or row["measured"], strict=True))
     ]
     colours = [COLOURS["positional"]] if head == "H_POS" else [COLOURS["symbolic"], COLOURS["binding"]]
-    base = alt.Chart(Inline(values=values)).encode(
+    base = chart_of(values).encode(
         _place_axis("place of the right key"), color=alt.Color("of:N", title=None, legend=_legend()).scale(range=colours)
     )
 
@@ -268,7 +268,7 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         else:
             legend = alt.Legend(title="place asked for", type="gradient", orient="bottom", gradientLength=120, tickCount=5)
             colour = alt.Color("of:Q", legend=legend).scale(scheme=RANK)
-        base = alt.Chart(Inline(values=values)).encode(
+        base = chart_of(values).encode(
             alt.X("x:Q", title=None, scale=scale, axis=axis), alt.Y("y:Q", title=None, scale=scale, axis=axis), color=colour
         )
         ends = base.transform_filter(f"datum.step == {literal(paths['steps'][-1])}").mark_point(filled=True, size=60, opacity=1)
@@ -280,7 +280,7 @@ def trajectory_figure(paths: Mapping[str, Any], about: Mapping[str, Any]) -> Cha
         for key, name in (("keys_alike", "keys have one direction"), ("queries_aim", "queries encode their places"))
         for n, step in enumerate(paths["steps"])
     ]
-    base = alt.Chart(Inline(values=values)).encode(
+    base = chart_of(values).encode(
         _step_axis(),
         color=alt.Color("line:N", title=None, legend=_legend()).scale(range=[COLOURS["symbolic"], COLOURS["positional"]]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import COLOURS, Figure, Inline
+from ...charts import COLOURS, Figure, chart_of
 from ...runs import Run
 from ..claims import NotRunError, Runs
 from ..story import Finding, Story, finding, story
@@ -45,7 +45,7 @@ def frequencies(runs: Runs) -> Finding:
     ]
     names = list(TASKS.values())
     ticks = f"datum.value < {zero * 1.01} ? '0' : format(datum.value, '~g')"
-    base = alt.Chart(Inline(values=rows)).encode(
+    base = chart_of(rows).encode(
         x=alt.X("angle:Q", title="angle per token, radians (log scale)")
         .scale(type="log", nice=False)
         .axis(values=[zero, 0.001, 0.01, 0.1, 1], labelExpr=ticks),

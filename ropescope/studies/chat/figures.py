@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure
+from ...charts import COLOURS, Chart, Figure, chart_of
 from ...runs import Run
 from ...tasks import TASKS
 from .scores import LEAST_RIGHT, PAPER, PAPER_LENGTHS, SCREENED
@@ -96,7 +96,7 @@ def _panel(task: str, cells: Mapping[str, Any], name: str, first: bool) -> Chart
         domain=models, range=[[1, 0], *(dash for _, dash in PAPER_LOOKS.values())]
     )
     tooltip = ["model:N", "length:Q", alt.Tooltip("mean:Q", format=".3f")]
-    ours, theirs = (alt.Chart(alt.InlineData(values=rows)) for rows in (measured, paper))
+    ours, theirs = (chart_of(rows) for rows in (measured, paper))
     parts: list[Chart] = [
         theirs.mark_line(strokeWidth=1.5, opacity=0.9).encode(
             across, up("mean"), color=colour, strokeDash=dash, tooltip=tooltip
@@ -109,7 +109,7 @@ def _panel(task: str, cells: Mapping[str, Any], name: str, first: bool) -> Chart
     ]
     if task == SCREENED[0]:
         needed = [{"length": SCREENED[1], "mean": LEAST_RIGHT, "says": "screening"}]
-        base = alt.Chart(alt.InlineData(values=needed))
+        base = chart_of(needed)
         parts.append(base.mark_point(shape="triangle-up", size=70, color="#666666").encode(across, up("mean")))
         parts.append(base.mark_text(dy=14, color="#666666", fontStyle="italic").encode(across, up("mean"), text="says:N"))
     return alt.layer(*parts).properties(width=420, height=280, title=f"{task} task")
@@ -136,9 +136,7 @@ def beside_figure(models: Sequence[Mapping[str, Any]]) -> Chart:
         )
         # The whole scale: among models that hardly answer, differences are chance.
         up = alt.Y("mean:Q", title="accuracy" if number == 0 else None, axis=alt.Axis(gridOpacity=0.5), scale=UP)
-        base = alt.Chart(alt.InlineData(values=rows)).encode(
-            across, up, color=colour, tooltip=["model:N", "length:Q", "mean:Q"]
-        )
+        base = chart_of(rows).encode(across, up, color=colour, tooltip=["model:N", "length:Q", "mean:Q"])
         panels.append(
             (base.mark_line(strokeWidth=2) + base.mark_point(filled=True, size=50, opacity=1).encode(shape=shape)).properties(
                 width=420, height=220, title=f"{task} task"
@@ -168,7 +166,7 @@ def _lost(models: Sequence[Mapping[str, Any]], tasks: Sequence[str], colour: alt
         if task in model["with_length"]
     ]
     return (
-        alt.Chart(alt.InlineData(values=lost))
+        chart_of(lost)
         .mark_point(filled=True, size=110, opacity=1)
         .encode(
             alt.X("late:Q", title="median symbolic score, second half of the layers", scale=alt.Scale(domain=[0, 1])),

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, PICKED, Chart, Figure, Inline, picked
+from ...charts import COLOURS, PICKED, Chart, Figure, chart_of, picked
 from ...runs import Run
 from .run import KINDS
 from .tables import read_heads
@@ -47,7 +47,7 @@ def figures(run: Run) -> dict[str, Figure]:
 def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
     shown = [row | {"sure": "p < 0.05" if (row["p_value"] or 1) < 0.05 else "within chance"} for row in rows]
     ends = alt.Scale(domain=[-1.05, 1.05], nice=False)
-    base = alt.Chart(Inline(values=shown))
+    base = chart_of(shown)
     kinds = alt.Scale(domain=list(KINDS[:3]), range=RANGE[:3])
     points = base.mark_point(size=45, filled=False).encode(
         x=alt.X("lead_a:Q", title="symbolic minus positional in a", scale=ends),
@@ -57,12 +57,12 @@ def _heads(rows: list[dict[str, Any]], results: Mapping[str, Any], names: Mappin
         fillOpacity=alt.condition("datum.sure == 'p < 0.05'", alt.value(1), alt.value(0)),
         tooltip=TOOLTIP,
     )
-    line = alt.Chart(Inline(values=[{"x": -1, "y": -1}, {"x": 1, "y": 1}])).mark_line(color="#999999", strokeDash=[3, 3])
+    line = chart_of([{"x": -1, "y": -1}, {"x": 1, "y": 1}]).mark_line(color="#999999", strokeDash=[3, 3])
     ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=220, strokeWidth=3, color="black")
     chosen = ring.encode(x="lead_a:Q", y="lead_b:Q").add_params(picked())
     title = f"{results['kept']} of {results['heads']} heads keep their kind"
     return alt.layer(line.encode(x="x:Q", y="y:Q"), chosen, points).properties(
-        width=420, height=420, title=_title(title, names=names)
+        width=420, height=420, title=_title(title, names=names, more="filled: changed beyond chance")
     )
 
 
@@ -71,7 +71,11 @@ def _maps(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Chart:
     charts: list[Chart] = []
     heads = len({row["head"] for row in rows})
     high = max(5, min(18, 220 // heads))
-    for field, title in (("lead_a", f"a: {names['a']}"), ("lead_b", f"b: {names['b']}"), ("change", "b minus a")):
+    for field, title in (
+        ("lead_a", f"a: {names['a']}"),
+        ("lead_b", f"b: {names['b']}"),
+        ("change", "b minus a (colours end at -1 and 1)"),
+    ):
         length = max(60, min(140, high * heads))
         colour = alt.Color(
             f"{field}:Q",
@@ -80,7 +84,7 @@ def _maps(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Chart:
             legend=alt.Legend(orient="right", gradientLength=length, gradientThickness=12, values=[-1, 0, 1], format=".0f"),
         )
         axis = alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False, domain=False)
-        tiles = alt.Chart(Inline(values=rows)).mark_rect()
+        tiles = chart_of(rows).mark_rect()
         tiles = tiles.encode(
             x=alt.X("layer:O", title="layer, first to last" if field == "change" else None, axis=axis),
             y=alt.Y("head:O", title="head", axis=axis),
@@ -99,8 +103,9 @@ def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
         for third, shares in depth.items()
         for kind, share in shares.items()
     ]
+    kinds = [kind for kind in KINDS if kind != "unscored" or any(row["share"] for row in rows if row["kind"] == kind)]
     bars = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_bar()
         .encode(
             x=alt.X("sum(share):Q", title="share of heads", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
@@ -108,7 +113,7 @@ def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
             row=alt.Row(
                 "layers:N", title=None, sort=list(results["depth"][0]), header=alt.Header(labelAngle=0, labelAlign="left")
             ),
-            color=alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS), range=RANGE)),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=RANGE[: len(kinds)])),
             order=alt.Order("order:Q"),
             tooltip=[alt.Tooltip("profile:N"), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".0%")],
         )
@@ -116,7 +121,8 @@ def _depth(results: Mapping[str, Any], names: Mapping[str, str]) -> Chart:
     return bars.properties(width=360, height=60, title=_title("Kinds of heads by depth", names=names))
 
 
-def _title(text: str, size: int = 15, names: Mapping[str, str] | None = None) -> alt.TitleParams:
-    """A title, with the names of both profiles below it, which are too long for axes."""
-    more: dict[str, Any] = {"subtitle": [f"{which}: {name}" for which, name in names.items()]} if names else {}
-    return alt.TitleParams(text, anchor="start", fontSize=size, **more)
+def _title(text: str, size: int = 15, names: Mapping[str, str] | None = None, more: str | None = None) -> alt.TitleParams:
+    """A title, with the names of both profiles below it, which are too long for axes, and a line more."""
+    lines = [f"{which}: {name}" for which, name in (names or {}).items()] + ([more] if more else [])
+    below: dict[str, Any] = {"subtitle": lines} if lines else {}
+    return alt.TitleParams(text, anchor="start", fontSize=size, **below)

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, chart_of
 from ...runs import Run
 from .tables import describe
 
@@ -79,11 +79,11 @@ def _panel(changes: Mapping[str, Any], measure: str, first: bool) -> Chart:
     shades = dict(GROUPS.values())
     colour = alt.Color("group:N", title=None, legend=alt.Legend(orient="bottom"))
     colour = colour.scale(domain=kinds, range=[shades[kind] for kind in kinds])
-    rows = alt.Chart(Inline(values=values))
+    rows = chart_of(values)
     known = rows.transform_filter("isValid(datum.mean)")
     tooltip = [alt.Tooltip("change:N"), *(alt.Tooltip(f"{key}:Q", format=".4f") for key in ("value", "least", "mean", "most"))]
     mark = rows.mark_bar(height={"band": 0.55}, opacity=0.85) if share else rows.mark_point(filled=True, size=60, opacity=1)
-    before = alt.Chart(Inline(values=[{"value": changes["nothing"]["measures"][measure]}]))
+    before = chart_of([{"value": changes["nothing"]["measures"][measure]}])
     parts = [
         mark.encode(across("value"), y, color=colour, tooltip=tooltip),
         known.mark_rule(strokeWidth=3, color="#999999", opacity=0.9).encode(across("least"), y, x2=alt.X2("most:Q")),
@@ -119,7 +119,7 @@ def _scores(changes: Mapping[str, Any], name: str, first: bool) -> Chart:
     dash = alt.StrokeDash("when:N", title="change", legend=alt.Legend(orient="bottom", symbolType="stroke"))
     dash = dash.scale(domain=["before", "after"], range=[[3, 3], [1, 0]])
     return (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_line(strokeWidth=2)
         .encode(
             alt.X("layer:Q", title="layer", axis=alt.Axis(tickMinStep=1)),

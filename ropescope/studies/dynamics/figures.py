@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, chart_of
 from ...runs import Run
 from ..histories.axes import WIDTH
 from ..histories.figures import history_figures
@@ -47,7 +47,7 @@ def milestones_chart(results: Mapping[str, Any]) -> Chart:
     last = max((int(found["last_step"]) for found in results.values()), default=1)
     legend = alt.Legend(title=None, orient="top", symbolOpacity=1)
     return (
-        alt.Chart(Inline(values=marks))
+        chart_of(marks)
         .mark_point(filled=True, size=80, opacity=0.75)
         .encode(
             x=alt.X("step:Q", title="training step", scale=alt.Scale(domain=[0, last], nice=False)),

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, Figure, Inline
+from ...charts import COLOURS, Figure, chart_of
 from ...runs import Run
 from ..claims import NotRunError, Runs, span
 from ..histories.axes import number
@@ -49,7 +49,7 @@ def together(runs: Runs) -> Finding:
     ]
     colours = alt.Scale(domain=["accuracy", "mean purity of heads"], range=["#000000", COLOURS["binding"]])
     chart = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_line(strokeWidth=2)
         .encode(
             x=alt.X("step:Q", title="training step").axis(tickCount=5),
@@ -91,7 +91,7 @@ def hop_by_hop(runs: Runs) -> Finding:
         raise NotRunError("both tasks are learned alike")
     rows = [*_hops(number_runs[0], "number task: by place"), *_hops(letter_runs[0], "letter task: by thing")]
     base = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_line(strokeWidth=2)
         .encode(
             x=alt.X("step:Q", title="training step").axis(tickCount=4),

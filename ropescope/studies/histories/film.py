@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, PICKED, Chart, Inline, across, corners, literal, picked, up
+from ...charts import COLOURS, PICKED, Chart, across, chart_of, corners, literal, picked, up
 from ...runs import Trajectory
 from .axes import STEPS, WIDTH, number, step_axis
 
@@ -48,7 +48,7 @@ def film_chart(run: Trajectory) -> Chart:
         lists = {"n": list(range(last + 1)), "step": steps, "positional": x, "symbolic": y}
         rows.append({"name": name, "label": label, **lists, "x_next": _following(x), "y_next": _following(y)})
     unfolded = ["n", "step", "positional", "symbolic", "x_next", "y_next"]
-    base = alt.Chart(Inline(values=rows)).transform_flatten([*unfolded])
+    base = chart_of(rows).transform_flatten([*unfolded])
     if not np.isfinite(run.measures["positional"]).all():  # a head may lack scores at some looks
         base = base.transform_filter("isValid(datum.positional)")
     part = f"({AT} - floor({AT}))"
@@ -136,7 +136,7 @@ def film_accuracy_chart(run: Trajectory) -> Chart:
         following = {"step_next": [*steps[1:], steps[-1]], "accuracy_next": _following(accuracy)}
         rows.append({"hops": f"{hop}-hop", **lists, **following})
     unfolded = ["n", "step", "accuracy", "step_next", "accuracy_next"]
-    base = alt.Chart(Inline(values=rows)).transform_flatten([*unfolded])
+    base = chart_of(rows).transform_flatten([*unfolded])
     x = alt.X("step:Q", title="training step", scale=alt.Scale(domain=[0, steps[-1]], nice=False), axis=alt.Axis(tickCount=5))
     y = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1.02], nice=False))
     names = [str(row["hops"]) for row in rows]
@@ -182,7 +182,7 @@ def head_history_chart(run: Trajectory) -> Chart:
     colours = alt.Scale(domain=names, range=[COLOURS["positional"], COLOURS["symbolic"], COLOURS["neutral"]])
     legend = alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=2, symbolSize=400)
     chart = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .transform_filter(f"datum.name == {PICKED}")
         .transform_flatten(["step", *names])
         .transform_fold([*names], ["measure", "value"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Inline
+from ...charts import COLOURS, Chart, chart_of
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...runs import Trajectory
 from .axes import STEPS, WIDTH, number, step_axis
@@ -36,7 +36,7 @@ def accuracy_chart(run: Trajectory, below: str | None = None) -> Chart:
     ]
     degree = [{"step": int(step), "value": number(value, 5)} for step, value in zip(run.steps, mean_purity(run), strict=True)]
     lines = (
-        alt.Chart(Inline(values=accuracy))
+        chart_of(accuracy)
         .mark_line()
         .encode(
             x=step_axis(run, below),
@@ -45,7 +45,7 @@ def accuracy_chart(run: Trajectory, below: str | None = None) -> Chart:
             tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("hops:N"), alt.Tooltip("value:Q")],
         )
     )
-    mean = alt.Chart(Inline(values=degree)).mark_line(color="black", strokeDash=[4, 3])
+    mean = chart_of(degree).mark_line(color="black", strokeDash=[4, 3])
     return alt.layer(lines, mean.encode(x=step_axis(run, below), y="value:Q")).properties(
         width=WIDTH, height=220, title="Accuracy per hop count; dashed: mean purity of heads"
     )
@@ -75,7 +75,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any], below: str | None 
     ]
     total = p.shape[1] * p.shape[2]
     lines = (
-        alt.Chart(Inline(values=counts))
+        chart_of(counts)
         .mark_line(interpolate="step-after")
         .encode(
             x=step_axis(run, below),
@@ -87,7 +87,7 @@ def purity_charts(run: Trajectory, result: Mapping[str, Any], below: str | None 
         .properties(width=WIDTH, height=180, title="Pure heads: one score at least 1 - gamma, the other at most gamma")
     )
     marks = (
-        alt.Chart(Inline(values=since))
+        chart_of(since)
         .mark_point(filled=True, size=60)
         .encode(
             x=step_axis(run, STEPS),
@@ -125,7 +125,7 @@ def _layer_lines(run: Trajectory, layer: int) -> Chart:
     ]
     colours = alt.Scale(domain=names, range=[COLOURS["positional"], COLOURS["symbolic"], COLOURS["neutral"]])
     return (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_line()
         .encode(
             x=step_axis(run).axis(tickCount=3),

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, PICKED, Chart, Inline, literal, picked
+from ...charts import COLOURS, PICKED, Chart, chart_of, literal, picked
 from ...measures.purity import MARGIN, POSITIONAL, SYMBOLIC, head_kinds, purity
 from ...runs import Trajectory
 from .axes import STEPS, WIDTH, number, step_axis
@@ -53,7 +53,7 @@ def loss_chart(run: Trajectory) -> Chart:
     rows = [{"step": int(step), "loss": number(value, 5)} for step, value in known]
     y = alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False))
     return (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_line(color="#000000", point=alt.OverlayMarkDef(color="#000000", size=14) if len(rows) <= MOST_POINTS else False)
         .encode(x=step_axis(run), y=y, tooltip=[alt.Tooltip("step:Q"), alt.Tooltip("loss:Q")])
         .properties(width=WIDTH, height=140, title="Loss")
@@ -74,7 +74,7 @@ def kinds_chart(run: Trajectory) -> Chart:
     ]
     total = int(np.isfinite(p).any(0).sum())
     return (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_line(interpolate="step-after")
         .encode(
             x=step_axis(run),
@@ -116,7 +116,7 @@ def purity_map(run: Trajectory, result: Mapping[str, Any], is_last: bool = True)
     step = max(2.0, min(14.0, 480 / (layers * heads)))
     shown_steps = run.steps[columns[:: max(1, round(len(columns) / 10))]].tolist()
     wide = max(4.0, WIDTH / len(columns))
-    base = alt.Chart(Inline(values=rows)).transform_flatten(["step", "positional", "symbolic", "difference"])
+    base = chart_of(rows).transform_flatten(["step", "positional", "symbolic", "difference"])
     base = base.encode(
         x=alt.X(
             "step:O",
@@ -169,7 +169,7 @@ def since_chart(run: Trajectory, result: Mapping[str, Any]) -> Chart | None:
     title = f"Step from which each of {first}{len(rows)} heads stayed pure" + (f"; {always} always were" if always else "")
     rows = rows[:MOST_ROWS]
     return (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_point(filled=True, size=60)
         .encode(
             x=step_axis(run, STEPS),
@@ -215,7 +215,7 @@ def _lines(run: Trajectory, values: Mapping[str, Any], title: str) -> Chart:
     ]
     colours = alt.Scale(domain=list(SCORES), range=[COLOURS["positional"], COLOURS["symbolic"], COLOURS["neutral"]])
     return (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_line()
         .encode(
             x=step_axis(run).axis(tickCount=3),

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline
+from ...charts import COLOURS, Chart, Figure, chart_of
 from ...runs import Run
 from .claims import PAPER
 from .tables import description
@@ -89,7 +89,7 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
     legend = alt.Legend(symbolSize=700, **look) if overall else None
     colour = alt.Color("line:N", title=None, legend=legend).scale(domain=names, range=[shade for _, shade, _ in LINES.values()])
     dash = alt.StrokeDash("line:N", title=None, legend=legend).scale(domain=names, range=[dash for *_, dash in LINES.values()])
-    base = alt.Chart(Inline(values=values))
+    base = chart_of(values)
     tooltip = [
         alt.Tooltip("line:N"),
         alt.Tooltip("length:Q"),
@@ -107,7 +107,7 @@ def _accuracy(results: Mapping[str, Any], name: str, paper: Mapping[int, float])
         # The padding puts its one entry on the line of the others, whose symbols are taller.
         shape = alt.Shape("line:N", title=None, legend=alt.Legend(orient="bottom", padding=8))
         shape = shape.scale(domain=[PAPER_NAME], range=["diamond"])
-        theirs = alt.Chart(Inline(values=shown)).mark_point(size=130, color=COLOURS["binding"], strokeWidth=2)
+        theirs = chart_of(shown).mark_point(size=130, color=COLOURS["binding"], strokeWidth=2)
         parts.append(
             theirs.encode(
                 x, up("mean"), shape=shape, tooltip=[alt.Tooltip("line:N"), alt.Tooltip("length:Q"), alt.Tooltip("mean:Q")]
@@ -128,7 +128,7 @@ def _heads(results: Mapping[str, Any], measure: str) -> Chart:
     if measure == "front":
         up = up.title("share of attention").scale(domain=[0, 1.03], nice=False)
     return (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=18))
         .encode(
             _length(results["lengths"]),

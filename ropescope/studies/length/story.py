@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import COLOURS, Figure, Inline
+from ...charts import COLOURS, Figure, chart_of
 from ...runs import Run
 from ..claims import NotRunError, Runs
 from ..story import Finding, Story, finding, story
@@ -56,7 +56,7 @@ def reach(runs: Runs) -> Finding:
         for n, value in zip(run.results[task]["lengths"], run.results[task]["curves"][curve]["overall"]["mean"], strict=True)
     ]
     names = list(LINES)
-    base = alt.Chart(Inline(values=rows)).encode(
+    base = chart_of(rows).encode(
         x=alt.X("tokens:Q", title="tokens (log scale)")
         .scale(type="log", nice=False)
         .axis(values=[17, 50, 200, 1000, 5000], format=",d"),

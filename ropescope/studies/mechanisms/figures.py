@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline, literal
+from ...charts import COLOURS, Chart, Figure, chart_of, literal
 from ...runs import Run
 from ...tasks import TASKS
 from .claims import TABLE_1
@@ -65,7 +65,7 @@ def functions_chart(task: str, results: Results) -> Chart:
             for rank, (name, share) in enumerate(zip(names, shares, strict=True))
         ]
     return (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of path nodes", scale=alt.Scale(domain=[0, 1]), stack="zero"),
@@ -96,7 +96,7 @@ def holds_chart(results: Results) -> Chart:
             for passed, row in enumerate(table)
             for distance, share in enumerate(row, start=1)
         ]
-        base = alt.Chart(Inline(values=values)).encode(
+        base = chart_of(values).encode(
             x=alt.X("distance:O", title="hops to the answer", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("passed:O", title="layers passed" if name == "trained model" else None),
         )
@@ -132,7 +132,7 @@ def _accuracy_tiles(rows: Sequence[tuple[str, Sequence[float]]], title: str, lab
         {"change": name, "hops": hops, "accuracy": accuracy} for name, row in rows for hops, accuracy in enumerate(row, start=1)
     ]
     axis = alt.Axis(labelLimit=260, labels=labels, ticks=labels)
-    base = alt.Chart(Inline(values=values)).encode(
+    base = chart_of(values).encode(
         x=alt.X("hops:O", title="hops", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("change:N", title=None, sort=[name for name, _ in rows], axis=axis),
     )
@@ -161,7 +161,7 @@ def planes_chart(task: str, results: Results) -> Chart:
     across = alt.Scale(domain=[0.5, len(planes["spread"][0]) + 0.5], nice=False)
     title = "RoPE plane, fastest first"
     tiles = (
-        alt.Chart(Inline(values=tiles_of))
+        chart_of(tiles_of)
         .transform_calculate(left="datum.plane - 0.5", right="datum.plane + 0.5")
         .mark_rect()
         .encode(
@@ -173,7 +173,7 @@ def planes_chart(task: str, results: Results) -> Chart:
         )
     )
     marks = (
-        alt.Chart(Inline(values=means))
+        chart_of(means)
         .mark_point(size=70, filled=True)
         .encode(
             x=alt.X("plane:Q", title=title, scale=across),
@@ -204,7 +204,7 @@ def points_chart(results: Results) -> Chart:
             names = sorted({point["name"] for point in values}, key=lambda name: (len(name), name))
             numbers = all(name.isdigit() for name in names)
             charts.append(
-                alt.Chart(Inline(values=values))
+                chart_of(values)
                 .mark_point(size=24, opacity=0.7, filled=side == "query")
                 .encode(
                     x=alt.X("x:Q", title=None),
@@ -236,7 +236,7 @@ def place_gaps_chart(found: Results) -> Chart:
         type="log", domain=[found["reach"][0], found["reach"][-1]], nice=False
     )
     lines = (
-        alt.Chart(Inline(values=values))
+        chart_of(values)
         .mark_line(point=True)
         .encode(
             x=x,
@@ -245,7 +245,7 @@ def place_gaps_chart(found: Results) -> Chart:
             tooltip=[alt.Tooltip("head:N"), alt.Tooltip("places:Q"), alt.Tooltip("gap:Q")],
         )
     )
-    zero = alt.Chart(Inline(values=[{"gap": 0}])).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
+    zero = chart_of([{"gap": 0}]).mark_rule(strokeDash=[4, 3]).encode(y="gap:Q")
     title = "Positional heads: lead of the place sought over the best other one (below 0 it looks elsewhere)"
     return alt.layer(zero, lines).properties(width=WIDTH, height=200, title=title)
 
@@ -279,7 +279,7 @@ def example_chart(task: str, found: Results) -> Chart:
         across = alt.Scale(domain=[-0.6, len(tokens) - 0.4], nice=False)
         layered = alt.Scale(domain=[-0.6, layers + 0.4], nice=False)
         x, y = alt.X("position:Q", axis=named, scale=across), alt.Y("passed:Q", axis=up, scale=layered)
-        base = alt.Chart(Inline(values=cells))
+        base = chart_of(cells)
         box = (
             base.transform_filter("datum.on_path")
             .mark_square(size=420, opacity=1)
@@ -296,7 +296,7 @@ def example_chart(task: str, found: Results) -> Chart:
             x=x, y=y, text=alt.Text("token:N"), opacity=alt.condition("datum.on_path", alt.value(1.0), alt.value(0.35))
         )
         lines = (
-            alt.Chart(Inline(values=edges))
+            chart_of(edges)
             .mark_rule(color=COLOURS[TASKS[task].mechanism])
             .encode(
                 x=alt.X("x:Q", axis=named, scale=across),

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from ...charts import COLOURS, Chart, Inline, Rows, across, corners, up
+from ...charts import COLOURS, Chart, Rows, across, chart_of, corners, up
 from .look import DARK_TO_LIGHT, head_names, small_title, titled
 
 
@@ -35,7 +35,7 @@ def trace_chart(rows: Rows, about: str) -> Chart:
             sides = alt.Axis(tickCount=3, labels=not n, ticks=not n, domain=not n)
             high = alt.Scale(domain=[0, 1.12 * top], nice=False)
             y = alt.Y("weight:Q", title=[head, of_head[0]["kind"]] if not n else None, axis=sides, scale=high)
-            base = alt.Chart(Inline(values=[row for row in of_head if row["swap"] == swap])).encode(x=x)
+            base = chart_of([row for row in of_head if row["swap"] == swap]).encode(x=x)
             bars = base.mark_bar().encode(
                 y=y,
                 color=alt.Color("moved:N", title=None)
@@ -73,7 +73,7 @@ def path_chart(rows: Rows, about: str) -> Chart:
     charts = []
     for head in dict.fromkeys(row["head"] for row in rows):
         path = sorted((dict(row) for row in rows if row["head"] == head), key=lambda row: int(row["kept"]))
-        base = alt.Chart(Inline(values=path))
+        base = chart_of(path)
         line = base.mark_line(color="#999999", strokeWidth=1).encode(
             across("positional"), up("symbolic"), order=alt.Order("kept:Q")
         )
@@ -90,7 +90,7 @@ def path_chart(rows: Rows, about: str) -> Chart:
             ],
         )
         ends = [row | {"text": str(row["kept"])} for row in (path[0], path[-1])]
-        named = alt.Chart(Inline(values=ends))
+        named = chart_of(ends)
         rings = named.mark_point(size=110, color="black", strokeWidth=1.5, opacity=1).encode(
             across("positional"), up("symbolic")
         )
@@ -125,7 +125,7 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
         scale = alt.Scale(domain=[-1.12 * reach, 1.12 * reach], nice=False)
         x, y = (encode(f"{name}:Q", title=None, scale=scale).axis(tickCount=5) for encode, name in ((alt.X, "x"), (alt.Y, "y")))
         points = (
-            alt.Chart(Inline(values=keys))
+            chart_of(keys)
             .mark_circle(size=30, opacity=0.85)
             .encode(
                 x=x,
@@ -140,7 +140,7 @@ def geometry_chart(rows: Rows, about: str) -> Chart:
                 ],
             )
         )
-        drawn = alt.Chart(Inline(values=rays))
+        drawn = chart_of(rays)
         shafts = drawn.mark_rule(strokeWidth=2).encode(
             x=alt.X("zero:Q", title=None, scale=scale),
             y=alt.Y("zero:Q", title=None, scale=scale),

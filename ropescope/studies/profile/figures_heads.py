@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import xarray as xr
 
-from ...charts import INSIDE, PICKED, TICKS, Chart, Inline, across, corners, picked, up
+from ...charts import INSIDE, PICKED, TICKS, Chart, across, chart_of, corners, picked, up
 from ...measures.intervals import LEAST_INPUTS, mean_of_known
 from ...measures.purity import MARGIN
 from ..claims import small_p
@@ -23,7 +23,7 @@ def heads_chart(stats: Stats, about: str) -> Chart:
     """Every head in the positional-symbolic plane by depth; the intervals of the head under the pointer."""
     rows = head_rows(stats)
     pointed = alt.selection_point(on="pointerover", nearest=True, empty=False, fields=["name"])
-    base = alt.Chart(Inline(values=rows))
+    base = chart_of(rows)
     points = (
         base.mark_circle(size=55, opacity=0.85, stroke="white", strokeWidth=0.5)
         .encode(
@@ -126,7 +126,7 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
     y = alt.Y("other:Q", title="otherwise", scale=INSIDE, axis=TICKS)
     shapes = alt.Scale(domain=list(SCORES), range=["circle", "triangle-up"])
     points = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_point(filled=True, size=18, opacity=0.5)
         .encode(
             x=x,
@@ -136,8 +136,8 @@ def _against_identity(stats: Stats, title: str, tables: Mapping[str, tuple[Table
             tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("usual:Q"), alt.Tooltip("other:Q")],
         )
     )
-    ends = Inline(values=[{"usual": end, "other": end} for end in (0, 1)])
-    line = alt.Chart(ends).mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
+    ends = chart_of([{"usual": end, "other": end} for end in (0, 1)])
+    line = ends.mark_line(color="black", strokeWidth=1, strokeDash=[4, 3]).encode(x=x, y=y)
     return alt.layer(points, line).properties(width=200, height=200, title=small_title(title, lines))
 
 
@@ -160,7 +160,7 @@ def classical_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart | No
         fields = ("name", "kind", *SCORES, *(f"{score}_text" for score in SCORES), name)
         values = [{field: row[field] for field in fields} for row in known]
         points = (
-            alt.Chart(Inline(values=values))
+            chart_of(values)
             .mark_circle(size=45, opacity=1, stroke="white", strokeWidth=0.4)
             .encode(
                 across("positional").title("positional score"),

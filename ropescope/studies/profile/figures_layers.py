@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import PICKED, Chart, Inline, literal, picked
+from ...charts import PICKED, Chart, chart_of, literal, picked
 from ...measures.purity import MARGIN
 from .look import HEAD_TOOLTIP, KIND_COLOURS, KINDS, SCORE_COLOURS, legend, small_title, titled
 from .rows import LEAST_JUDGED, Stats, head_rows
@@ -26,7 +26,7 @@ def kinds_chart(stats: Stats, about: str) -> Chart:
     unsure = [name for name, share in (stats.get("judged") or {}).items() if share < LEAST_JUDGED]
     high = max(4.0, min(26.0, 300 / heads), 44 / heads)
     base = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .transform_calculate(group=f"indexof({literal(KINDS)}, datum.kind)", sure=f"indexof({literal(unsure)}, datum.name) < 0")
         .transform_window(
             place="row_number()",
@@ -73,7 +73,7 @@ def heat_map_chart(stats: Stats, about: str) -> Chart:
     for score, (title, scale, ticks) in panels.items():
         last = score == "difference"
         axis = alt.Axis(labelOverlap="greedy", ticks=False, domain=False)
-        base = alt.Chart(Inline(values=rows)).encode(
+        base = chart_of(rows).encode(
             x=layer_axis(stats, "layer, first to last" if last else None),
             y=alt.Y("head:O", title="head", axis=axis, scale=alt.Scale(domain=stats["head"], paddingInner=0.06)),
         )
@@ -113,7 +113,7 @@ def depth_chart(stats: Stats, about: str) -> Chart:
     x = alt.X("layer:Q", title="layer", scale=alt.Scale(domain=ends, nice=False), axis=alt.Axis(tickMinStep=1, grid=False))
     y = alt.Y("value:Q", title="score", scale=alt.Scale(domain=[0, 1]))
     colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("score"))
-    base = alt.Chart(Inline(values=rows)).encode(x=x, color=colour)
+    base = chart_of(rows).encode(x=x, color=colour)
     heads = base.mark_circle(size=10, opacity=0.35).encode(
         y=y, tooltip=[alt.Tooltip("name:N"), alt.Tooltip("score:N"), alt.Tooltip("value:Q")]
     )
@@ -125,11 +125,7 @@ def depth_chart(stats: Stats, about: str) -> Chart:
         if (depth := stats["depth"].get(score)) is not None
         for part, first, last in (("first", ends[0], layers[half - 1] + 0.5), ("second", layers[-half] - 0.5, ends[1]))
     ]
-    rules = (
-        alt.Chart(Inline(values=halves))
-        .mark_rule(strokeDash=[5, 3], strokeWidth=1.5)
-        .encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
-    )
+    rules = chart_of(halves).mark_rule(strokeDash=[5, 3], strokeWidth=1.5).encode(x=x, x2=alt.X2("until:Q"), y=y, color=colour)
     ring = base.transform_filter(f"datum.name == {PICKED}").mark_point(size=130, strokeWidth=2.5, opacity=1)
     return titled(
         alt.layer(heads, spread, rules, medians, ring.encode(y=y)).add_params(picked()).properties(width=WIDTH, height=300),

@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import xarray as xr
 
-from ...charts import COLOURS, PICKED, Chart, Inline, Rows, literal, picked
+from ...charts import COLOURS, PICKED, Chart, Rows, chart_of, literal, picked
 from .figures_layers import WIDTH
 from .look import KIND_COLOURS, KINDS, SCORE_COLOURS, legend, small_title, titled
 from .rows import Stats, head_rows, short
@@ -40,7 +40,7 @@ def planes_chart(stats: Stats, about: str) -> Chart:
         grid=False,
     )
     scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
-    invisible = alt.Chart(Inline(values=[{"plane": n} for n in ticks])).mark_point(opacity=0)
+    invisible = chart_of([{"plane": n} for n in ticks]).mark_point(opacity=0)
     frequencies = invisible.encode(x=alt.X("plane:Q", scale=scale, axis=top))
     scores = _lines_over_planes(found, SCORES, ticks, ends, "mean score", None)
     charts = [alt.layer(scores, frequencies).resolve_scale(x="independent").properties(width=WIDTH, height=180)]
@@ -74,7 +74,7 @@ def _lines_over_planes(
     scale = alt.Scale(domain=[0.5, planes + 0.5], nice=False)
     axis = alt.Axis(grid=False, values=ticks, labels=below is not None, ticks=below is not None)
     x = alt.X("plane:Q", title=below, scale=scale, axis=axis)
-    base = alt.Chart(Inline(values=rows)).encode(x=x)
+    base = chart_of(rows).encode(x=x)
     colour: Any = alt.value("#333333")
     if len(names) > 1:
         colour = alt.Color("score:N", scale=SCORE_COLOURS, legend=legend("plane score"))
@@ -88,9 +88,9 @@ def _lines_over_planes(
             base.mark_area(opacity=0.2).encode(y=alt.Y("lower:Q", title=title, scale=up), y2=alt.Y2("upper:Q"), color=colour)
         )
     edges = [{"plane": which.stop + 0.5} for which in list(plane_bands(planes).values())[:-1]]
-    rules = alt.Chart(Inline(values=edges)).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
+    rules = chart_of(edges).mark_rule(color="#999999", strokeDash=[2, 3]).encode(x=x)
     if len(names) == 1:
-        parts.append(alt.Chart(Inline(values=[{"mean": 0}])).mark_rule(color="#999999").encode(y=alt.Y("mean:Q", scale=up)))
+        parts.append(chart_of([{"mean": 0}]).mark_rule(color="#999999").encode(y=alt.Y("mean:Q", scale=up)))
     return alt.layer(rules, *parts, line)
 
 
@@ -141,7 +141,7 @@ def planes_of_heads_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Char
         scale = alt.Scale(domain=[len(stats["layer"]), 0], nice=False)
         return alt.Y(f"{field}:Q", scale=scale, axis=_panel_axis(stats["layer"], "layer"))
 
-    base = alt.Chart(Inline(values=rows))
+    base = chart_of(rows)
     ends = {"right": f"datum.column + {PART}", "below": f"datum.row + {PART}"}
     place = {"x": x("column"), "y": y("row"), "x2": alt.X2("right:Q"), "y2": alt.Y2("below:Q")}
     blue, orange, white = (alt.value(colour) for colour in (COLOURS["positional"], COLOURS["symbolic"], "white"))
@@ -245,7 +245,7 @@ def _norms_by_kind(heads: Rows, planes: list[int], x: alt.X) -> Chart:
                 low, high = np.quantile(known, [0.25, 0.75])
                 found = {"mean": short(np.mean(known)), "low": short(low), "high": short(high)}
                 rows.append({"kind": kind, "plane": plane, **found})
-    base = alt.Chart(Inline(values=rows)).encode(
+    base = chart_of(rows).encode(
         x=x.copy().field("plane").type("quantitative").title(None),
         color=alt.Color("kind:N", scale=KIND_COLOURS, legend=legend("kind of head")),
         tooltip=[
@@ -268,7 +268,7 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
     downwards = alt.Scale(domain=[len(heads), 0], nice=False)
     y = alt.Y("rank:Q", axis=None, scale=downwards)
     tiles = (
-        alt.Chart(Inline(values=list(heads)))
+        chart_of(list(heads))
         .transform_flatten(["plane", "share"])
         .transform_calculate(left="datum.plane - 0.5", right="datum.plane + 0.5", below="datum.rank + 1")
         .mark_rect()
@@ -295,7 +295,7 @@ def _norms_of_heads(heads: Rows, x: alt.X) -> Chart:
             # A name longer than its strip would run into the next one.
             text = f"{len(ranks)} {kind}"
             groups.append(group | {"text": text if len(ranks) * step > 6.5 * len(text) else ""})
-    of_kinds = alt.Chart(Inline(values=groups)).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
+    of_kinds = chart_of(groups).encode(color=alt.Color("kind:N", scale=KIND_COLOURS, legend=None))
     strip = of_kinds.mark_rect().encode(x=alt.value(-12), x2=alt.value(-4), y=y, y2=alt.Y2("below:Q"))
     names = of_kinds.mark_text(angle=270, fontWeight="bold").encode(
         x=alt.value(-22), y=alt.Y("middle:Q", axis=None, scale=downwards), text=alt.Text("text:N")
@@ -310,7 +310,7 @@ def head_chart(dataset: xr.Dataset, stats: Stats, about: str) -> Chart:
     by_lead = sorted(head_rows(stats), key=lambda row: float(row["difference"]))
     scale = alt.Scale(domain=[0.5, len(planes) + 0.5], nice=False, zero=False)
     x = alt.X("plane:Q", title=TITLE, scale=scale, axis=alt.Axis(grid=False, tickMinStep=1))
-    of_head = alt.Chart(Inline(values=norms)).transform_filter(f"datum.name == {PICKED}")
+    of_head = chart_of(norms).transform_filter(f"datum.name == {PICKED}")
     bars = (
         of_head.transform_flatten(["plane", "share"])
         .mark_bar(size=round(0.75 * 460 / len(planes), 1), color=COLOURS["neutral"])
@@ -354,7 +354,7 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
         if value is not None
     }
     mine = (
-        alt.Chart(Inline(values=list(rows)))
+        chart_of(list(rows))
         .transform_filter(f"datum.name == {PICKED}")
         .transform_flatten(["plane", *SCORES])
         .transform_fold(list(SCORES), ["score", "value"])
@@ -375,6 +375,6 @@ def _scores_of_head(rows: Rows, stats: Stats, x: alt.X) -> Chart:
         for score in SCORES
         for plane, value in zip(found["plane"], found[score].get("mean", ()), strict=True)
     ]
-    others = alt.Chart(Inline(values=means)).mark_line(strokeDash=[2, 3], opacity=0.6).encode(x=x, y=y, color=colour)
+    others = chart_of(means).mark_line(strokeDash=[2, 3], opacity=0.6).encode(x=x, y=y, color=colour)
     points = mine.mark_point(filled=True, size=34, opacity=1).encode(shape=shape, tooltip=tooltip)
     return alt.layer(others, mine.mark_line(strokeWidth=2), points).properties(width=460, height=240)

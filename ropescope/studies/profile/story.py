@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import COLOURS, Figure, Inline
+from ...charts import COLOURS, Figure, chart_of
 from ...runs import Run
 from ..claims import NotRunError, Runs, span
 from ..story import Finding, Story, finding, story
@@ -39,7 +39,7 @@ def kinds(runs: Runs) -> Finding:
         for rank, kind in enumerate(KINDS)
     ]
     chart = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_bar()
         .encode(
             x=alt.X("share:Q", title="share of heads", stack="zero", scale=alt.Scale(domain=[0, 1])).axis(

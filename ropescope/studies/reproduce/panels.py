@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import Chart
+from ...charts import Chart, chart_of
 from ...runs import Run, read_profile
 from ...tasks import TASKS
 from .. import study_of
@@ -205,7 +205,7 @@ def _table(values: Sequence[Mapping[str, str]], columns: list[str]) -> Chart:
     head = alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, labelFontWeight="bold", labelPadding=8)
     side = alt.Axis(domain=False, ticks=False, labelFontWeight="bold")
     return (
-        alt.Chart(alt.InlineData(values=list(values)))
+        chart_of(list(values))
         .mark_text()
         .encode(
             x=alt.X("column:N", sort=columns, title=None, axis=head),

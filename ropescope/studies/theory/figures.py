@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from ...charts import COLOURS, Chart, Figure, Inline, literal
+from ...charts import COLOURS, Chart, Figure, chart_of, literal
 from ...runs import Run
 
 LINES = {
@@ -82,7 +82,7 @@ def _panel(results: Mapping[str, Any], function: str, upto: int, title: str) -> 
         ticks = alt.Axis(format=".0e" if function == "index" else "~g", tickCount=6, gridOpacity=0.5)
         return alt.Y(f"{field}:Q", title="gap", scale=scale, axis=ticks)
 
-    base = alt.Chart(Inline(values=values))
+    base = chart_of(values)
 
     def line(field: str, name: str, **look: Any) -> Chart:
         shown = base.transform_filter(f"datum.{field} > {lowest}").transform_calculate(line=literal(name))
@@ -114,7 +114,7 @@ def _only_still(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _real(measured: Mapping[str, Mapping[str, float]], x: alt.X, up: Any) -> list[Chart]:
     """Median and 5 to 95 % of margins on real inputs."""
-    base = alt.Chart(Inline(values=[{"n": int(n)} | dict(row) for n, row in measured.items()]))
+    base = chart_of([{"n": int(n)} | dict(row) for n, row in measured.items()])
     tooltip = [
         alt.Tooltip("n:Q"),
         alt.Tooltip("least:Q"),
@@ -138,7 +138,7 @@ def planes_figure(results: Mapping[str, Any]) -> Chart:
         for key, name in lines.items()
         if key in row and row[key] <= row["mean"]  # a bound above the trivial one says nothing
     ]
-    base = alt.Chart(Inline(values=values))
+    base = chart_of(values)
     encoding = {
         "x": alt.X("offsets:Q", title="distances N to tell apart").scale(type="log", nice=False),
         "y": alt.Y("gap:Q", title="smallest gap over distances 1 to N").scale(type="log").axis(format=".0e", tickCount=8),

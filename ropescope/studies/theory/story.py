@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from ...charts import COLOURS, Figure, Inline
+from ...charts import COLOURS, Figure, chart_of
 from ...runs import Run
 from ..claims import NotRunError, Runs
 from ..story import Finding, Story, finding, story
@@ -42,7 +42,7 @@ def repaired(runs: Runs) -> Finding:
     lines = list(LOOK)
     dash = alt.StrokeDash("line:N", title=None).scale(domain=lines, range=[[1, 0], [3, 3], [7, 3]])
     chart = (
-        alt.Chart(Inline(values=rows))
+        chart_of(rows)
         .mark_line(strokeWidth=2, interpolate="step-after")
         .encode(
             x=alt.X("n:Q", title="length of the input, n", scale=alt.Scale(domain=[2, 80], nice=False)),
