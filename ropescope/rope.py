@@ -124,4 +124,5 @@ class Rope:
         """Inverse of `to_planes`."""
         if self.pairing == "half":
             return torch.cat((turning.real, turning.imag, still), -1)
-        return torch.cat((torch.view_as_real(turning).flatten(-2), still), -1)
+        turned = torch.view_as_real(turning).flatten(-2)
+        return torch.cat((turned, still), -1) if still.shape[-1] else turned  # saves a copy where all dimensions rotate

@@ -212,3 +212,17 @@ def test_sharpened_model_scales_logits_with_length(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "ropescope_gptj"
     with pytest.raises(ValueError, match="log_length must be at least 2"):
         gptj.sharpened(model, 1)
+
+
+@pytest.mark.parametrize("log_length", [None, 5])
+def test_the_last_position_alone_is_the_last_of_all(log_length):
+    """The last layer is computed at the last position only, unless its heads are asked for; gradients are those of the whole."""
+    model = rs.GPTJ(rs.GPTJConfig(11, layers=3, heads=2, width=16, mlp_width=24, log_length=log_length)).double().eval()
+    ids = torch.randint(11, (4, 9))
+    whole = model(ids)[:, -1:]
+    for hook in (None, lambda layer, heads: None):
+        assert torch.allclose(model(ids, hook, last_only=True), whole, rtol=0, atol=1e-12)
+    expected = torch.autograd.grad(whole.square().sum(), list(model.parameters()))
+    found = torch.autograd.grad(model(ids, last_only=True).square().sum(), list(model.parameters()))
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-12)

@@ -109,16 +109,23 @@ class Block(nn.Module):
         self.approximate = ACTIVATIONS[config.activation]
 
     def forward(
-        self, x: Float[Tensor, "B T width"], number: int = 0, on_heads: OnHeads | None = None
-    ) -> Float[Tensor, "B T width"]:
+        self, x: Float[Tensor, "B T width"], number: int = 0, on_heads: OnHeads | None = None, last_only: bool = False
+    ) -> Float[Tensor, "B t width"]:
+        """The residual stream after this layer at every position, or with `last_only` at the last one alone."""
         normed = self.norm(x)
         positions = torch.arange(x.shape[1], device=x.device)
-        queries, keys, values = self.project(normed, positions)
+        queries, keys, values = self.project(normed, positions, last_only)
         if on_heads is not None:
             on_heads(number, Heads(queries, keys, self.rope, scale=1 / math.sqrt(self.rope.head_dim)))
+        if last_only:
+            x, normed = x[:, -1:], normed[:, -1:]
         dropout = self.dropout if self.training else 0.0
         attended = F.scaled_dot_product_attention(
-            self.rope.rotate(queries, positions), self.rope.rotate(keys, positions), values, dropout_p=dropout, is_causal=True
+            self.rope.rotate(queries, positions[-queries.shape[2] :]),
+            self.rope.rotate(keys, positions),
+            values,
+            dropout_p=dropout,
+            is_causal=not last_only,  # the last position sees all
         )
         attention = self.out(attended.transpose(1, 2).flatten(-2))
         return x + F.dropout(attention, dropout) + F.dropout(self.mlp(normed), dropout)
@@ -129,14 +136,16 @@ class Block(nn.Module):
         return output
 
     def project(
-        self, normed: Float[Tensor, "B T width"], positions: Int[Tensor, " T"]
-    ) -> tuple[Float[Tensor, "B H T d"], Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]]:
-        """Queries, keys and values, not yet rotated."""
+        self, normed: Float[Tensor, "B T width"], positions: Int[Tensor, " T"], last_only: bool = False
+    ) -> tuple[Float[Tensor, "B H t d"], Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]]:
+        """Queries, keys and values, not yet rotated; with `last_only` the query of the last position alone."""
+        asking = normed[:, -1:] if last_only else normed
         queries, keys, values = (
-            linear(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (self.query, self.key, self.value)
+            linear(read).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for linear, read in ((self.query, asking), (self.key, normed), (self.value, normed))
         )
         if self.log_length is not None:
-            factor = ((positions + 1).double().log() / math.log(self.log_length)).clamp(min=1)
+            factor = ((positions[-asking.shape[1] :] + 1).double().log() / math.log(self.log_length)).clamp(min=1)
             queries = queries * factor[:, None].to(queries.dtype)
         return queries, keys, values
 
@@ -175,7 +184,8 @@ class GPTJ(nn.Module):
         """Logits at every position, or with `last_only` at the last one alone."""
         x = F.dropout(self.embedding(ids), self.config.dropout, self.training)
         for number, block in enumerate(self.blocks):
-            x = block(x, number, on_heads)
+            # What other positions hold after the last layer is read by nobody, unless `on_heads` asks for their queries.
+            x = block(x, number, on_heads, last_only and on_heads is None and number == len(self.blocks) - 1)
         logits: Tensor = self.readout(self.norm(x[:, -1:] if last_only else x))
         return logits
 

@@ -32,7 +32,7 @@ def rivals(runs: Runs) -> Found:
     found = _compared(runs)
     for run in found:
         areas = run.results["areas"]
-        others = {name: areas[name] for name, ranking in RANKINGS.items() if not ranking.ours and name in areas}
+        others = {name: areas[name] for name, ranking in RANKINGS.items() if not ranking.ours}
         best = max(others, key=lambda name: others[name])
         cases.append(areas[SHIPPED] > others[best])
         parts.append(f"{run.config['model']}: {SHIPPED} {areas[SHIPPED]:.2f}, {best} {others[best]:.2f}")
