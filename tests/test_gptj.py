@@ -216,7 +216,7 @@ def test_sharpened_model_scales_logits_with_length(tmp_path):
 
 @pytest.mark.parametrize("log_length", [None, 5])
 def test_the_last_position_alone_is_the_last_of_all(log_length):
-    """The last layer is computed at the last position only, unless its heads are asked for; gradients are those of the whole."""
+    """The last layer is computed at the last position only, unless its heads are asked for, with the gradients of the whole."""
     model = rs.GPTJ(rs.GPTJConfig(11, layers=3, heads=2, width=16, mlp_width=24, log_length=log_length)).double().eval()
     ids = torch.randint(11, (4, 9))
     whole = model(ids)[:, -1:]

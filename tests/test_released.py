@@ -22,8 +22,8 @@ from ropescope.training.trainer import Recipe, recipe, train, train_step
 
 SIZES = {"targets": 3, "stops": 3, "hops": 2, "alphabet": 6, "digits": 3, "share_query": True}
 SMALL = replace(
-    recipe("letter", "released", seed=2), task_sizes=SIZES, samples=(2_000, 60, 200), layers=2, width=16, mlp_width=32, batch=16,
-    steps=60, warm_up=6, rate=1e-2, watch_every=20, probe=20, checkpoint_every=5,
+    recipe("letter", "released", seed=2), task_sizes=SIZES, samples=(2_000, 60, 200), layers=2, width=16, mlp_width=32,
+    batch=16, steps=60, warm_up=6, rate=1e-2, watch_every=20, probe=20, checkpoint_every=5,
 )  # fmt: skip
 
 
