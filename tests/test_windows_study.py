@@ -50,7 +50,7 @@ def test_statistics_of_a_query_are_those_of_its_matrix():
         real = M[head].diagonal()
         weights = real.softmax(-1)
         torch.testing.assert_close(found["mass"][head], sum(weights[p] for p in far))
-        best = []
+        best, kept = [], []
         for place in far:
             moved = []
             for content in range(at):
@@ -58,7 +58,9 @@ def test_statistics_of_a_query_are_those_of_its_matrix():
                 logits[place] = M[head, content, place]
                 moved.append(float(logits.softmax(-1)[place]))
             best.append(max(moved))
+            kept.append(sum(float(weights[content]) * moved[content] for content in range(SINKS, at)))
         assert float(found["reach"][head]) == pytest.approx(np.mean(best), abs=1e-9)
+        assert float(found["follow"][head]) == pytest.approx(np.mean(kept), abs=1e-9)
         spread = np.mean([M[head, :at, place].var(correction=0) for place in far])
         assert float(found["far_variance"][head]) == pytest.approx(float(spread), abs=1e-9)
     shares = rs.variance_shares(torch.nn.functional.pad(M[:, :at, :at], (0, 1, 0, 1))).position
@@ -185,7 +187,9 @@ def test_the_order_and_the_pattern_say_the_same():
 
 def test_key_heads_have_the_mean_of_their_query_heads():
     found = {name: np.arange(8.0).reshape(2, 4) for name in ("symbolic", "positional", "mass", "reach", "reach_last")}
-    found |= {name: np.ones((2, 4)) for name in ("position_share", "far_variance", "retrieval", "mean_vectors", "entropy")}
+    found |= {
+        name: np.ones((2, 4)) for name in ("position_share", "far_variance", "retrieval", "mean_vectors", "entropy", "follow")
+    }
     assert key_head_scores(RANKINGS["mass"], found, 2).tolist() == [[0.5, 2.5], [4.5, 6.5]]
     for ranking in RANKINGS.values():
         assert key_head_scores(ranking, found, 2).shape == (2, 2)
@@ -194,11 +198,18 @@ def test_key_heads_have_the_mean_of_their_query_heads():
 def test_rankings_are_compared_with_and_without_heads_alone():
     scores = {"lead": np.array([[0.0, 1.0], [2.0, 3.0]]), "mass": np.array([[3.0, 2.0], [1.0, 0.0]])}
     candidates, kinds = np.ones((2, 2), dtype=bool), ("binding: log probability", "passkey: log probability")
-    curves = {"lead": [{"share": 0.5, kinds[0]: -1.0, kinds[1]: -3.0}, {"share": 0.9, kinds[0]: -2.0, kinds[1]: -4.0}]}
+    curves = {
+        "lead": [
+            dict(zip(kinds, (np.array([0, -2, -1, -1.0]), np.full(4, -3.0)), strict=True)),
+            dict.fromkeys(kinds, -np.arange(4.0)),
+        ]
+    }
     before = {name: np.zeros(4) for name in kinds}
-    assert compared(scores, candidates, {}, before, curves, 0) == {"areas": {"lead": -2.5}}
+    areas = {"areas": {"lead": -1.75}, "areas by context": {"lead": [-1.25, -2.25]}}
+    assert compared(scores, candidates, {}, before, curves, 2, 0) == areas
     alone = {(r, h): {name: np.full(2, -1.0 * (2 * r + h)) for name in kinds} for r in (0, 1) for h in (0, 1)}
-    found = compared(scores, candidates, alone, before, curves, 0)
+    found = compared(scores, candidates, alone, before, curves, 2, 0)
+    assert found["areas"] == areas["areas"]
     assert found["damage"] == [[0, 1], [2, 3]]
     assert (found["correlations"]["lead"]["rho"], found["correlations"]["mass"]["rho"]) == (1, -1)
 

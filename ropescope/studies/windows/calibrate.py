@@ -62,15 +62,18 @@ def _at_query(heads: Heads, at: int, sinks: int, window: int) -> dict[str, Tenso
     far = torch.arange(sinks, max(sinks + 1, at + 1 - window), device=real.device)
     if heads.first_seen(at) > sinks or len(far) < 2:  # a sliding layer, which is not ranked
         blank = torch.zeros(real.shape[0], dtype=real.dtype, device=real.device)
-        return {"mass": weights[:, far].sum(-1)} | dict.fromkeys(("reach", "far_variance", "position_share"), blank)
+        return {"mass": weights[:, far].sum(-1)} | dict.fromkeys(("reach", "far_variance", "position_share", "follow"), blank)
     contents, some = (_spread(size, real.device) for size in (at, len(far)))
     M = factors.piece(contents, far[some])[0]  # (H, C, P)
     total = real.logsumexp(-1) if heads.sinks is None else torch.logaddexp(real.logsumexp(-1), heads.sinks.to(real.dtype))
     # What stands at a far place is replaced, so its weight is not in the rest.
     share = (real[:, far[some]] - total[:, None]).exp().clamp(max=1 - 1e-12)
     rest = total[:, None] + torch.log1p(-share)
+    moving = torch.arange(sinks, at, device=real.device)
+    kept = torch.sigmoid(factors.piece(moving, far[some])[0] - rest[:, None]).mean(-1)  # (H, contents)
     return {
         "mass": weights[:, far].sum(-1),
+        "follow": (weights[:, moving] * kept).sum(-1),
         "reach": torch.sigmoid(M - rest[:, None]).amax(1).mean(-1),
         "far_variance": M.var(1, correction=0).mean(-1),
         "position_share": _position_share(factors.piece(contents, contents)[0]),

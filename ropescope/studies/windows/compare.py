@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from ...measures.intervals import LEAST_INPUTS, MeanInterval, mean_interval
 from .trials import Measures, damage
 
 RESAMPLES = 1000
@@ -22,13 +23,22 @@ def compared(
     candidates: NDArray[np.bool_],
     alone: Mapping[tuple[int, int], Measures],
     before: Measures,
-    curves: Mapping[str, Any],
+    curves: Mapping[str, Sequence[Measures]],
+    contexts: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Areas under curves of log probability; where heads were windowed alone, their damage and rank correlations with it."""
-    areas = {name: _area(rows) for name, rows in curves.items()}
+    """Areas under curves of log probability; where heads were windowed alone, their damage and rank correlations with it.
+
+    curves    measures of every ranking, one for each share windowed
+    contexts  contexts of each kind of prompt; areas are given for each of them, too, as they are what is independent
+    """
+    single = {name: by_context(rows, contexts) for name, rows in curves.items()}
+    found: dict[str, Any] = {
+        "areas": {name: round(float(values.mean()), 5) for name, values in single.items()},
+        "areas by context": {name: [round(float(value), 5) for value in values] for name, values in single.items()},
+    }
     if not alone:
-        return {"areas": areas}
+        return found
     harm = np.full(candidates.shape, np.nan)
     for place, after in alone.items():
         first = {name: values[: len(after[name])] for name, values in before.items() if name in after}
@@ -36,7 +46,7 @@ def compared(
     return {
         "damage": [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in harm],
         "correlations": {name: correlation(values, harm, seed) for name, values in scores.items()},
-        "areas": areas,
+        **found,
     }
 
 
@@ -57,7 +67,13 @@ def correlation(scores: Array, harm: Array, seed: int, resamples: int = RESAMPLE
     return {"rho": round(found(rows), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
 
 
-def _area(rows: list[dict[str, Any]]) -> float:
-    """Mean log probability of answers over kinds of prompts and shares windowed."""
+def by_context(rows: Sequence[Measures], contexts: int) -> Array:
+    """Mean log probability of answers on each context, over its questions, kinds of prompts and shares windowed."""
     kinds = [name for name in rows[0] if name.endswith("log probability")]
-    return round(float(np.mean([[row[name] for name in kinds] for row in rows])), 5)
+    means: Array = np.mean([[row[name].reshape(contexts, -1).mean(1) for name in kinds] for row in rows], (0, 1))
+    return means
+
+
+def lead_of(ours: Sequence[float], theirs: Sequence[float]) -> MeanInterval | None:
+    """By how much one ranking's area is above another's, over the same contexts; None for too few contexts."""
+    return mean_interval(np.subtract(ours, theirs)) if len(ours) >= LEAST_INPUTS else None

@@ -41,6 +41,11 @@ RANKINGS: dict[str, Ranking] = {
         "weight that the best content would have at far places, mean over queries", True, lambda found: found["reach"]
     ),
     "reach-last": Ranking("the same at the last query of each passage alone", True, lambda found: found["reach_last"]),
+    "follow": Ranking(
+        "weight that what the head attends to would have at far places, by the head's own weights",
+        True,
+        lambda found: found["follow"],
+    ),
     "position-share": Ranking(
         "share of M's variance that is not of the place alone", True, lambda found: 1 - found["position_share"]
     ),

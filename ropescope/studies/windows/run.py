@@ -88,7 +88,15 @@ def run(settings: Settings, work: Work) -> Outcome:
     ranked = order(scores[settings.ranking], candidates)
     count, tried = _split(settings, ranked, subject, work)
     after = measure(ranked[:count])
-    curves = _curves(settings, scores, candidates, measure)
+    measured = _curves(settings, scores, candidates, measure)
+    counts = [windowed_count(share, int(candidates.sum())) for share in settings.shares]
+    curves = {
+        name: [
+            {"share": share, "count": number, **summary(found)}
+            for share, number, found in zip(settings.shares, counts, row, strict=True)
+        ]
+        for name, row in measured.items()
+    }
     every = [(int(a), int(b)) for a, b in np.argwhere(candidates)]
     alone = measure.alone(every) if settings.compare and settings.alone else {}
     results: dict[str, Any] = {
@@ -108,7 +116,7 @@ def run(settings: Settings, work: Work) -> Outcome:
     if settings.cache_tokens:
         results["cache"] = measure.cache(ranked[:count], settings.cache_tokens)
     if settings.compare:
-        results |= compared(scores, candidates, alone, before, curves, settings.seed)
+        results |= compared(scores, candidates, alone, before, measured, settings.contexts, settings.seed)
     return Outcome(asdict(settings) | about, results, _files(results, settings, about))
 
 
@@ -198,7 +206,7 @@ def _tried(subject: Subject, unit: tuple[str, Sequence[Place]]) -> Mapping[str, 
 
 
 def _alone(shared: tuple[Subject, SingleHeads], unit: Place) -> Mapping[str, NDArray[Any]]:
-    """Measures with one key head windowed, on the first context of each kind."""
+    """Measures with one key head windowed."""
     subject, single = shared
     return single.measure(unit[0], subject.changes([unit]))
 
@@ -223,9 +231,11 @@ class _Measured:
         return {key: float(value) if "logit" in key else int(value) for key, value in found.items()}
 
     def alone(self, places: Sequence[Place]) -> dict[Place, Measures]:
+        """Measures with each key head windowed alone; on the first context of each kind only if windows begin there."""
         names = [f"units/alone-{row}-{head}" for row, head in places]
-        first = {kind: contexts[:1] for kind, contexts in self.subject.held_out.contexts.items()}
-        shared = self.subject, SingleHeads(self.subject.adapter, first, self.subject.prompts.full)
+        full, every = self.subject.prompts.full, self.subject.held_out.contexts
+        some = {kind: contexts if full else contexts[:1] for kind, contexts in every.items()}
+        shared = self.subject, SingleHeads(self.subject.adapter, some, full)
         return dict(zip(places, self.work.units(names, _alone, shared, places, "heads alone"), strict=True))
 
 
@@ -256,28 +266,16 @@ def _split(settings: Settings, ranked: list[Place], subject: Subject, work: Work
 
 def _curves(
     settings: Settings, scores: Mapping[str, NDArray[Any]], candidates: NDArray[np.bool_], measure: _Measured
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[Measures]]:
     """Measures of every ranking at every share windowed; of random choices all draws."""
     orders = {name: order(values, candidates) for name, values in scores.items()}
     if settings.compare:
         orders |= {f"random {n}": random_order(candidates, settings.seed + n) for n in range(settings.draws)}
     total = int(candidates.sum())
     counts = [windowed_count(share, total) for share in settings.shares]
-    rows = iter(
-        [
-            found
-            for name, ranked in orders.items()
-            for found in measure.many(
-                [ranked[:count] for count in counts], "held_out" if name == settings.ranking else "prompts", name
-            )
-        ]
-    )
     return {
-        name: [
-            {"share": share, "count": count, **summary(next(rows))}
-            for share, count in zip(settings.shares, counts, strict=True)
-        ]
-        for name in orders
+        name: measure.many([ranked[:count] for count in counts], "held_out" if name == settings.ranking else "prompts", name)
+        for name, ranked in orders.items()
     }
 
 

@@ -20,7 +20,10 @@ from .trials import Measures, copied_cache, judged, questions_of
 
 
 class _Passes(NamedTuple):
-    """What the layers of the unchanged model returned on a context and on its questions, and its cache after the context."""
+    """What the layers of the unchanged model returned on a context and on its questions, and its cache after the context.
+
+    What they returned on the context is needed only if changes begin there.
+    """
 
     context: list[Any]
     questions: list[Any]
@@ -52,9 +55,9 @@ class SingleHeads:
     def _answers(self, context: Context, row: int, changes: Changes) -> Any:
         model: Any = self.adapter.model
         device = device_of(model)
-        first, ids = torch.tensor([context.ids], device=device), questions_of(context, device)
+        first = torch.tensor([context.ids], device=device)
         if context not in self.passes:
-            self.passes[context] = self._unchanged(first, ids)
+            self.passes[context] = self._unchanged(first, questions_of(context, device))
         known = self.passes[context]
         cache = copied_cache(known.cache) if self.full else DynamicCache(config=model.config)
         with intervene(self.adapter, changes):
@@ -63,9 +66,8 @@ class SingleHeads:
                     model(input_ids=first, past_key_values=cache, logits_to_keep=1)
                 below = self.adapter.layers[row]
                 cache.layers[:below] = copied_cache(known.cache).layers[:below]
-            cache.batch_repeat_interleave(len(ids))
             with self._from(row, known.questions):
-                return judged(context, ids, model(input_ids=ids, past_key_values=cache).logits)
+                return judged(model, context, cache)
 
     def _unchanged(self, first: Tensor, ids: Tensor) -> _Passes:
         model: Any = self.adapter.model
@@ -76,7 +78,7 @@ class SingleHeads:
         cache.batch_repeat_interleave(len(ids))
         with self._recorded() as of_questions:
             model(input_ids=ids, past_key_values=cache, logits_to_keep=1)
-        return _Passes(of_context, of_questions, kept)
+        return _Passes([] if self.full else of_context, of_questions, kept)
 
     @contextmanager
     def _recorded(self) -> Iterator[list[Any]]:

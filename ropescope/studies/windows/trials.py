@@ -58,10 +58,8 @@ class Trials:
     def _answers(self, context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Log probability of every answer, and 1 if each of its tokens is the most likely one."""
         model: Any = self.adapter.model
-        ids = questions_of(context, device_of(model))
         cache = copied_cache(self._read[context]) if self.full else self._cached(context)
-        cache.batch_repeat_interleave(len(ids))
-        return judged(context, ids, model(input_ids=ids, past_key_values=cache).logits)
+        return judged(model, context, cache)
 
     def _cached(self, context: Context) -> DynamicCache:
         """The cache after a context."""
@@ -96,12 +94,16 @@ def copied_cache(cache: DynamicCache) -> DynamicCache:
     return twin
 
 
-def judged(context: Context, ids: Tensor, logits: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log probability of every answer, and 1 if each of its tokens is the most likely one, from logits after the context."""
+def judged(model: Any, context: Context, cache: DynamicCache) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log probability of every answer, and 1 if each of its tokens is the most likely one; `cache` holds the context."""
+    ids = questions_of(context, device_of(model))
+    cache.batch_repeat_interleave(len(ids))
+    first = min(len(question.ids) - question.answer for question in context.questions) - 1
+    logits = model(input_ids=ids, past_key_values=cache, logits_to_keep=ids.shape[1] - first).logits
     nats, right = [], []
     for row, question in enumerate(context.questions):
         stop = len(question.ids)
-        before = logits[row, stop - question.answer - 1 : stop - 1].double().log_softmax(-1)
+        before = logits[row, stop - question.answer - 1 - first : stop - 1 - first].double().log_softmax(-1)
         answer = ids[row, stop - question.answer : stop]
         nats.append(float(before.gather(-1, answer[:, None]).sum()))
         right.append(float((before.argmax(-1) == answer).all()))
