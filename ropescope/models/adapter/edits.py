@@ -97,12 +97,12 @@ def _restore(block: Block, project: Callable[..., tuple[Tensor, Tensor, Tensor]]
         vars(block)["project"] = project
 
 
-def _changed_projection(block: Block, change: LayerChange) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
+def _changed_projection(block: Block, change: LayerChange) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     project = block.project
     gains = None if change.gains is None else _gains_by_dimension(change, block.rope, 0, block.heads)
 
-    def changed(normed: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = project(normed, positions)
+    def changed(normed: Tensor, positions: Tensor, last_only: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, values = project(normed, positions, last_only)
         if gains is not None:
             queries = queries * gains.to(queries)
         if change.out:
