@@ -18,7 +18,7 @@ demo: $(VENV)/.installed
 # Shapes in signatures are checked while these run; elsewhere the checks would cost more than they find.
 SHAPES = adapter bench blocks bounded built extremes gap golden gptj gptj_steps interventions measures oracle properties rope tasks
 SHAPED = $(wildcard $(SHAPES:%=tests/test_%.py))
-RUN = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+RUN = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 FAST = not browser and not cluster and not slow and not weights
 
 # Kernel, measures, tasks and studies on tiny settings: no browser, downloaded weights or cluster.

@@ -36,6 +36,15 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+LONG = ("test_engine", "test_docs_code", "test_training", "test_hostile", "test_reproduce", "test_front", "test_steady")
+"""Files that take longest, the longest first."""
+
+
+def pytest_collection_modifyitems(items):
+    """Start long files first: with one file to a worker, the last to begin would be waited for."""
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
 @pytest.fixture(scope="session")
 def runs():
     """All recorded runs."""

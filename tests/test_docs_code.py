@@ -203,7 +203,10 @@ def test_quick_commands_in_the_docs_run(folder, monkeypatch, capsys):
         assert json.loads(summary.read_text())["versions"]["ropescope"]
 
 
-SHORTER = {"ropescope train": " --set steps=6 --set warm_up=1 --set samples=[400,40,40] --set probe=40"}
+SHORTER = {
+    "ropescope train": " --set steps=6 --set warm_up=1 --set samples=[400,40,40] --set probe=40",
+    "ropescope windows": " --tokens 200 --questions 3 --queries 4 --draws 1 --shares 0.5 --cache-tokens 200",
+}
 """What is added to commands of the README so that they take seconds."""
 NOT_RUN = ("make ", "pip install", "ropescope profile HuggingFaceTB", "ropescope dynamics EleutherAI", "ropescope reproduce")
 """Beginnings of commands of the README that need a network or take long: they are only parsed."""

@@ -162,7 +162,7 @@ def alive(folder: Path) -> list[int]:
 def test_killed_at_random_moments_it_goes_on_to_the_same_results(undisturbed, tmp_path):
     rng = random.Random(0)
     folder, kills = tmp_path / "killed", 0
-    while kills < 4:
+    while kills < 3:
         process = start(folder, SMALL, "--jobs", "2", stdout=subprocess.DEVNULL)
         before = len(list(folder.rglob("*")))
         while process.poll() is None and len(list(folder.rglob("*"))) <= before + rng.randrange(6):

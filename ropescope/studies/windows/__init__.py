@@ -27,7 +27,7 @@ class Settings:
     compare: bool = option(False, "Compare all rankings.")
     alone: bool = option(False, "When rankings are compared, also window every key head alone, for rank correlations.")
     shares: tuple[float, ...] = option((0.25, 0.5, 0.75, 0.9), "Shares of key heads to window, for the curve.")
-    draws: int = option(5, "Random choices of heads to compare with.")
+    draws: int = option(3, "Random choices of heads to compare with.")
     queries: int = option(16, "Queries of each calibration passage.")
     contexts: int = option(1, "Held-out contexts of each kind, binding and passkey.")
     questions: int = option(10, "Questions on each context.")

@@ -273,10 +273,7 @@ def _curves(
         orders |= {f"random {n}": random_order(candidates, settings.seed + n) for n in range(settings.draws)}
     total = int(candidates.sum())
     counts = [windowed_count(share, total) for share in settings.shares]
-    return {
-        name: measure.many([ranked[:count] for count in counts], "held_out" if name == settings.ranking else "prompts", name)
-        for name, ranked in orders.items()
-    }
+    return {name: measure.many([ranked[:count] for count in counts], "prompts", name) for name, ranked in orders.items()}
 
 
 def summary(found: Measures) -> dict[str, Any]:
