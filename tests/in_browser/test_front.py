@@ -226,8 +226,8 @@ def test_whatever_is_pressed_dragged_and_played_nothing_fails(front):
     draw = random.Random(18)
     with opened(front, viewport=SIZES["laptop"]) as (page, complaints):
         draw_all(page)
-        for turn in range(140):
-            if turn % 35 == 0:
+        for turn in range(70):
+            if turn % 18 == 0:
                 page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
                 page.set_viewport_size(SIZES[draw.choice(list(SIZES))])
                 total = page.evaluate(ALL)
