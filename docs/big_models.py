@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from ropescope.studies.bench.estimates import LLAMAS, MACHINES, Measured, estimate, measured
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -52,13 +54,15 @@ def memory_rows() -> list[str]:
     return rows
 
 
+def measured_rates() -> Measured:
+    """The rates that estimates start from, as recorded."""
+    profile, streamed = summary_of("bench-profile"), summary_of("bench-memory-qwen2.5-coder-1.5b")
+    return measured(profile["results"]["24"], profile["config"]["model"]["parameters"], streamed["results"])
+
+
 def estimate_rows() -> list[str]:
     """What larger models would take."""
-    from ropescope.studies.bench.estimates import LLAMAS, MACHINES, estimate, measured  # noqa: PLC0415
-
-    profile, streamed = summary_of("bench-profile"), summary_of("bench-memory-qwen2.5-coder-1.5b")
-    found = measured(profile["results"]["24"], profile["config"]["model"]["parameters"], streamed["results"])
-    rows = []
+    found, rows = measured_rates(), []
     for shape in LLAMAS:
         for machine in MACHINES:
             at = estimate(shape, machine, found)

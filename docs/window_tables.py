@@ -8,9 +8,11 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+from docs.big_models import measured_rates
 from ropescope.runs import Run, read_run
+from ropescope.studies.bench.estimates import LLAMAS, MACHINES
 from ropescope.studies.windows.rankings import RANKINGS
-from ropescope.studies.windows.tables import LABELS
+from ropescope.studies.windows.tables import LABELS, behind_best
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -45,7 +47,8 @@ def ranking_rows() -> list[str]:
             whose = "trained" if name not in RANKINGS else "ours" if RANKINGS[name].ours else "rival"
             rho = "not run" if each is None else f"{each['rho']:.2f} ({each['low']:.2f} to {each['high']:.2f})"
             shown = " | ".join(answers(at[share]) if share in at else "not run" for share in (0.25, 0.5, 0.75, 0.9))
-            rows.append(f"| {_name(run)} | {name} ({whose}) | {rho} | {areas[name]:.2f} | {shown} |")
+            behind = behind_best(run.results, name)
+            rows.append(f"| {_name(run)} | {name} ({whose}) | {rho} | {areas[name]:.2f} | {behind} | {shown} |")
         drawn = [name for name in curves if name.startswith("random")]
         if drawn:
             at = {row["share"]: n for n, row in enumerate(curves[drawn[0]])}
@@ -53,8 +56,8 @@ def ranking_rows() -> list[str]:
                 _random(curves, drawn, at[share]) if share in at else "not run" for share in (0.25, 0.5, 0.75, 0.9)
             )
             area = sum(areas[name] for name in drawn) / len(drawn)
-            rows.append(f"| {_name(run)} | random, mean of {len(drawn)} | - | {area:.2f} | {shown} |")
-        rows.append(f"| {_name(run)} | nothing windowed | - | {answers(run.results['before'])} | | | | |")
+            rows.append(f"| {_name(run)} | random, mean of {len(drawn)} | - | {area:.2f} | - | {shown} |")
+        rows.append(f"| {_name(run)} | nothing windowed | - | {answers(run.results['before'])} | | | | | |")
     return rows
 
 
@@ -98,8 +101,21 @@ def label_rows() -> list[str]:
     ]
 
 
+def estimate_rows() -> list[str]:
+    """What calibration of an 8B model would take: as many plain passes as the largest recorded model, and its operations."""
+    found = measured_rates()
+    cost = max((run for run in recorded()), key=lambda run: run.config["about"]["parameters"]).results["calibration"]
+    work = 2 * LLAMAS[0].parameters * cost["plain_passes"] * cost["tokens"] / cost["passages"]
+    rows = []
+    for machine in MACHINES[:2]:
+        seconds = work / (found.flops * machine.cores if machine.flops is None else machine.flops)
+        rows.append(f"| {LLAMAS[0].name} | {machine.name} | {cost['plain_passes']:.1f} | {seconds:.0f} s |")
+    return rows
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "window-rankings": ranking_rows,
     "window-splits": split_rows,
     "window-names": label_rows,
+    "window-estimates": estimate_rows,
 }

@@ -12,6 +12,8 @@ here = later(__name__)
 
 SHIPPED = "lead"
 """The ranking that is used unless another is asked for."""
+OURS = "lead"
+"""Of the rankings that need only `M` on prose, the one that is compared with those of others."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from ...measures.intervals import LEAST_INPUTS, MeanInterval, mean_interval
 from .trials import Measures, damage
 
 RESAMPLES = 1000
@@ -72,8 +71,3 @@ def by_context(rows: Sequence[Measures], contexts: int) -> Array:
     kinds = [name for name in rows[0] if name.endswith("log probability")]
     means: Array = np.mean([[row[name].reshape(contexts, -1).mean(1) for name in kinds] for row in rows], (0, 1))
     return means
-
-
-def lead_of(ours: Sequence[float], theirs: Sequence[float]) -> MeanInterval | None:
-    """By how much one ranking's area is above another's, over the same contexts; None for too few contexts."""
-    return mean_interval(np.subtract(ours, theirs)) if len(ours) >= LEAST_INPUTS else None

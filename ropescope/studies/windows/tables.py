@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...measures.intervals import LEAST_INPUTS, MeanInterval, mean_interval
 from ...runs import Run
 from ..study import Table
 from .rankings import RANKINGS
@@ -94,7 +95,7 @@ def _compared(run: Run) -> list[Table | str]:
     for name in sorted(found["scores"], key=lambda name: -areas[name]):
         each = None if correlations is None else correlations[name]
         rho = "not run" if each is None else f"{each['rho']:.2f} ({each['low']:.2f} to {each['high']:.2f})"
-        rows.append([name, rho, f"{areas[name]:.2f}", *(_answers(row) for row in curves[name])])
+        rows.append([name, rho, f"{areas[name]:.2f}", behind_best(found, name), *(_answers(row) for row in curves[name])])
     drawn = [name for name in curves if name.startswith(RANDOM)]
     if drawn:
         means = [
@@ -102,14 +103,36 @@ def _compared(run: Run) -> list[Table | str]:
             for n in range(len(shares))
         ]
         area = sum(areas[name] for name in drawn) / len(drawn)
-        rows.append([f"{RANDOM}, mean of {len(drawn)}", "-", f"{area:.2f}", *(_answers(row) for row in means)])
+        rows.append([f"{RANDOM}, mean of {len(drawn)}", "-", f"{area:.2f}", "-", *(_answers(row) for row in means)])
     columns = [
         "ranking",
         "rank correlation with damage (95 %)",
         "mean log p",
+        "behind the best (95 %)",
         *(f"{share} windowed: log p (right)" for share in shares),
     ]
     return [Table(columns, rows, "Rankings, by the mean log probability of answers over shares windowed")]
+
+
+def lead_of(ours: Sequence[float], theirs: Sequence[float]) -> MeanInterval | None:
+    """By how much one ranking's area is above another's, over the same contexts; None for too few contexts."""
+    pairs = zip(ours, theirs, strict=True)
+    return mean_interval([one - other for one, other in pairs]) if len(ours) >= LEAST_INPUTS else None
+
+
+def best_free(areas: Mapping[str, float]) -> str:
+    """The ranking without training whose splits lose least."""
+    return max((name for name in areas if name in RANKINGS), key=lambda name: areas[name])
+
+
+def behind_best(found: Mapping[str, Any], name: str) -> str:
+    """By how much a ranking's mean log probability is below that of the best one without training, on the same contexts."""
+    best, single = best_free(found["areas"]), found.get("areas by context")
+    if name == best:
+        return "best"
+    difference = found["areas"][best] - found["areas"][name]
+    interval = None if single is None else lead_of(single[best], single[name])
+    return f"{difference:.2f}" + ("" if interval is None else f" ({interval.low:.2f} to {interval.high:.2f})")
 
 
 def _numbers(row: Mapping[str, Any]) -> list[str]:
