@@ -51,10 +51,11 @@ weights: $(VENV)/.tested
 
 # Pages are tested in a real browser: Debian's Chromium where it is installed or can be, Playwright's own elsewhere.
 browser: $(VENV)/.tested
-	@if command -v chromium >/dev/null; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -q && apt-get install -q -y chromium; \
+	@if command -v chromium-headless-shell >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -q && { apt-get install -q -y chromium-headless-shell || apt-get install -q -y chromium; }; \
 	else \
-		if command -v apt-get >/dev/null; then echo "To use Debian's Chromium instead of Playwright's, run: sudo apt-get install chromium"; fi; \
+		if command -v apt-get >/dev/null; then echo "To use Debian's Chromium instead of Playwright's, run: sudo apt-get install chromium-headless-shell"; fi; \
 		$(BIN)/playwright install chromium; \
 	fi
 

@@ -70,7 +70,9 @@ SHOTS: dict[str, tuple[str, dict[str, Any], str, Callable[[Page], None]]] = {
 def main(wanted: list[str]) -> None:
     """Take the pictures that are wanted, or all."""
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium-headless-shell") or shutil.which("chromium"), args=["--no-sandbox"]
+        )
         pages: dict[str, Path] = {}
         for name, (run, window, colours, prepare) in SHOTS.items():
             if wanted and name not in wanted:

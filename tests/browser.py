@@ -1,4 +1,8 @@
-"""A real browser for tests of pages, with the network off: Debian's Chromium where there is one, else Playwright's own."""
+"""A real browser for tests of pages, with the network off: Debian's Chromium where there is one, else Playwright's own.
+
+Both are Chromium's headless shell where it is installed: it has no window and no pages of its own to draw, so that on a busy
+machine tests take less than half as long.
+"""
 
 import shutil
 import time
@@ -9,6 +13,7 @@ from playwright.sync_api import sync_playwright
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update")
 PATIENCE = 120_000
 """Milliseconds until a state that never comes is an error. Nothing waits that long unless it is broken."""
+PROGRAM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 _running = []
 
 
@@ -23,9 +28,7 @@ def running():
         yield _running[0]
         return
     with sync_playwright() as playwright:
-        _running.append(
-            playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET), timeout=PATIENCE)
-        )
+        _running.append(playwright.chromium.launch(executable_path=PROGRAM, args=list(QUIET), timeout=PATIENCE))
         try:
             yield _running[0]
         finally:

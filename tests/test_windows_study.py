@@ -19,7 +19,7 @@ from ropescope.studies.windows.gates import mixed, trained_gates
 from ropescope.studies.windows.rankings import RANKINGS, key_head_scores, needs, order, windowed_count
 from ropescope.studies.windows.run import _candidates, _files
 from ropescope.studies.windows.single import SingleHeads
-from ropescope.studies.windows.trials import Trials
+from ropescope.studies.windows.trials import Trials, groups_of
 from ropescope.tasks.retrieval import Context, Question, retrieval_contexts
 
 SINKS, WINDOW = 2, 3
@@ -104,7 +104,7 @@ def test_a_head_that_copies_is_found():
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 @pytest.mark.parametrize("full", [False, True])
 def test_one_head_alone_is_measured_as_with_all_layers(family, full):
-    adapter, contexts = rs.Adapter(tiny(family)), {"binding": [tiny_context()]}
+    adapter, contexts = rs.Adapter(tiny(family)), {"binding": [tiny_context(), tiny_context(1)]}
     whole, single = Trials(adapter, contexts, [], full), SingleHeads(adapter, contexts, full)
     for row, layer in enumerate(adapter.layers):
         changes = rs.window_heads([(layer, 1)], SINKS, WINDOW)
@@ -114,12 +114,15 @@ def test_one_head_alone_is_measured_as_with_all_layers(family, full):
 
 
 def test_answers_are_those_of_every_question_alone():
-    adapter, context = rs.Adapter(tiny("llama")), tiny_context()
+    """Contexts of equal length are read in one batch; the third is longer."""
+    adapter, context, other = rs.Adapter(tiny("llama")), tiny_context(), tiny_context(1)
+    contexts = [context, other, Context((*context.ids, 7), other.questions[1:])]
+    assert [len(group) for group in groups_of(contexts)] == [2, 1]
     changes = rs.window_heads([(0, 0), (1, 1)], SINKS, WINDOW)
-    found = Trials(adapter, {"x": [context]}, [torch.tensor(context.ids)]).measure(changes)
+    found = Trials(adapter, {"x": contexts}, [torch.tensor(context.ids)]).measure(changes)
     with torch.no_grad(), rs.intervene(adapter, changes):
-        for n, question in enumerate(context.questions):
-            ids = torch.tensor([context.ids + question.ids])
+        for n, (one, question) in enumerate((each, question) for each in contexts for question in each.questions):
+            ids = torch.tensor([one.ids + question.ids])
             logs = adapter.model(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
             nats = sum(float(logs[t - 1, ids[0, t]]) for t in range(ids.shape[1] - 2, ids.shape[1]))
             assert found["x: log probability"][n] == pytest.approx(nats, abs=1e-9)
@@ -130,12 +133,12 @@ def test_answers_are_those_of_every_question_alone():
 
 
 def test_windows_after_a_full_prefill_change_the_questions_alone():
-    adapter, context = rs.Adapter(tiny("llama")), tiny_context()
-    trials, changes = Trials(adapter, {"x": [context]}, [], full=True), rs.window_heads([(0, 0), (1, 1)], SINKS, WINDOW)
+    adapter, contexts = rs.Adapter(tiny("llama")), [tiny_context(), tiny_context(1)]
+    trials, changes = Trials(adapter, {"x": contexts}, [], full=True), rs.window_heads([(0, 0), (1, 1)], SINKS, WINDOW)
     first, found, again = trials.measure({}), trials.measure(changes), trials.measure({})
     np.testing.assert_array_equal(first["x: log probability"], again["x: log probability"])
     with torch.no_grad():
-        for n, question in enumerate(context.questions):
+        for n, (context, question) in enumerate((each, question) for each in contexts for question in each.questions):
             cache = adapter.model(input_ids=torch.tensor([context.ids]), use_cache=True).past_key_values
             with rs.intervene(adapter, changes):
                 logs = adapter.model(input_ids=torch.tensor([question.ids]), past_key_values=cache).logits[0].log_softmax(-1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,8 @@ def retrieval_contexts(
 ) -> list[Context]:
     """A context of each text, with so many facts between its sentences, and a question about each of them.
 
+    All contexts end with the last token of the shortest, so that a model can read them in one batch.
+
     tokenizer  a fast tokenizer of `transformers`
     kind       "binding" (who likes what) or "passkey" (five digits for each name)
     texts      prose; at most `tokens` of each context are used
@@ -87,7 +89,10 @@ def retrieval_contexts(
         else:
             said = [str(n) for n in rng.choice(90_000, questions, replace=False) + 10_000]
         found.append(_context(tokenizer, kind, _cut(tokenizer, text, tokens, questions), list(zip(people, said, strict=True))))
-    return found
+    shortest = min((len(context.ids) for context in found), default=0)
+    if any(question.source[1] > shortest for context in found for question in context.questions):
+        raise ValueError("texts differ too much in their sentences for contexts of one length: give texts that are alike")
+    return [replace(context, ids=context.ids[:shortest]) for context in found]
 
 
 def _cut(tokenizer: Any, text: str, tokens: int, questions: int) -> list[str]:

@@ -179,7 +179,7 @@ def test_heads_that_few_models_have(tmp_path):
                     tab.get_by_label("Last plane used").fill("2")
                 odd.check(state(tab))
                 press(tab, "All planes")
-        until(tab, "document.querySelector('.playground').playground.maps.done")
+        until(tab, "document.querySelector('.playground').playground?.maps.done")
         choose(tab, 6, 1)
         move(tab, "any token")
         assert len(state(tab)["row"]) == 9  # a window of 10: the query and nine more
@@ -193,7 +193,7 @@ def test_heads_that_few_models_have(tmp_path):
 def test_the_map_of_all_heads(smollm, tmp_path):
     with playing(tmp_path, smollm, viewport={"width": 1200, "height": 1400}) as tab:
         press(tab, "Reverse")
-        until(tab, "document.querySelector('.playground').playground.maps.done")
+        until(tab, "document.querySelector('.playground').playground?.maps.done")
         until(tab, "document.querySelector('.playground').playground.maps.order.values[29][8]")
         shown = state(tab)
         spans = list(smollm.prompt.blocks)

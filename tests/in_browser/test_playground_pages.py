@@ -141,7 +141,7 @@ def test_light_and_dark(number, tmp_path):
 def test_a_drag_is_smooth(smollm, tmp_path):
     """How long the page's thread works for each frame while it drags, in its own time, which a busy machine does not change."""
     with playing(tmp_path, smollm, viewport={"width": 1200, "height": 1000}) as tab:
-        until(tab, "document.querySelector('.playground').playground.maps.done")
+        until(tab, "document.querySelector('.playground').playground?.maps.done")
         points = [middle(tab, start + 1) for start, _ in smollm.prompt.blocks]
         tab.mouse.move(*points[0])
         tab.mouse.down()

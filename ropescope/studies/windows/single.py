@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import DynamicCache
 
 from ...models.adapter import Adapter, device_of
 from ...models.adapter.edits import Changes
 from ...models.adapter.interventions import intervene
 from ...tasks.retrieval import Context
-from .trials import Measures, copied_cache, judged, questions_of
+from .trials import Group, Measures, copied_cache, for_questions, groups_of, ids_of, judged, questions_of
 
 
 class _Passes(NamedTuple):
-    """What the layers of the unchanged model returned on a context and on its questions, and its cache after the context.
+    """What the layers of the unchanged model returned on contexts and on their questions, and its cache after the contexts.
 
-    What they returned on the context is needed only if changes begin there.
+    What they returned on contexts is needed only if changes begin there; the cache has a row for every question.
     """
 
-    context: list[Any]
+    contexts: list[Any]
     questions: list[Any]
     cache: DynamicCache
 
@@ -40,45 +40,43 @@ class SingleHeads:
     def __init__(self, adapter: Adapter, contexts: Mapping[str, Sequence[Context]], full: bool = False) -> None:
         self.adapter, self.contexts, self.full = adapter, contexts, full
         self.layers = _decoder_layers(adapter)
-        self.passes: dict[Context, _Passes] = {}
+        self.passes: dict[Group, _Passes] = {}
 
     @torch.inference_mode()
     def measure(self, row: int, changes: Changes) -> Measures:
         """Measures of answers, where `changes` are of the attention layer at `row` alone."""
         found: Measures = {}
         for kind, contexts in self.contexts.items():
-            answers = [self._answers(context, row, changes) for context in contexts]
+            answers = [self._answers(group, row, changes) for group in groups_of(contexts)]
             found[f"{kind}: log probability"] = np.concatenate([each[0] for each in answers])
             found[f"{kind}: right"] = np.concatenate([each[1] for each in answers])
         return found
 
-    def _answers(self, context: Context, row: int, changes: Changes) -> Any:
+    def _answers(self, group: Group, row: int, changes: Changes) -> Any:
         model: Any = self.adapter.model
-        device = device_of(model)
-        first = torch.tensor([context.ids], device=device)
-        if context not in self.passes:
-            self.passes[context] = self._unchanged(first, questions_of(context, device))
-        known = self.passes[context]
+        if group not in self.passes:
+            self.passes[group] = self._unchanged(group)
+        known = self.passes[group]
         cache = copied_cache(known.cache) if self.full else DynamicCache(config=model.config)
         with intervene(self.adapter, changes):
             if not self.full:
-                with self._from(row, known.context):
-                    model(input_ids=first, past_key_values=cache, logits_to_keep=1)
+                with self._from(row, known.contexts):
+                    model(input_ids=ids_of(group, device_of(model)), past_key_values=cache, logits_to_keep=1)
+                for_questions(cache, group)
                 below = self.adapter.layers[row]
                 cache.layers[:below] = copied_cache(known.cache).layers[:below]
             with self._from(row, known.questions):
-                return judged(model, context, cache)
+                return judged(model, group, cache)
 
-    def _unchanged(self, first: Tensor, ids: Tensor) -> _Passes:
+    def _unchanged(self, group: Group) -> _Passes:
         model: Any = self.adapter.model
         cache = DynamicCache(config=model.config)
-        with self._recorded() as of_context:
-            model(input_ids=first, past_key_values=cache, logits_to_keep=1)
-        kept = copied_cache(cache)
-        cache.batch_repeat_interleave(len(ids))
+        with self._recorded() as of_contexts:
+            model(input_ids=ids_of(group, device_of(model)), past_key_values=cache, logits_to_keep=1)
+        kept = copied_cache(for_questions(cache, group))
         with self._recorded() as of_questions:
-            model(input_ids=ids, past_key_values=cache, logits_to_keep=1)
-        return _Passes([] if self.full else of_context, of_questions, kept)
+            model(input_ids=questions_of(group, device_of(model)), past_key_values=cache, logits_to_keep=1)
+        return _Passes([] if self.full else of_contexts, of_questions, kept)
 
     @contextmanager
     def _recorded(self) -> Iterator[list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from ...tasks.retrieval import Context
 ROWS = 128
 """Positions of a text whose logits are turned into probabilities at once."""
 
+Group = tuple[Context, ...]
+"""Contexts that are read in one batch."""
 Measures = dict[str, NDArray[np.float64]]
 """Of each kind of prompt the log probability of every answer and whether it is right; the loss at every position of prose."""
 
@@ -37,36 +40,35 @@ class Trials:
         self, adapter: Adapter, contexts: Mapping[str, Sequence[Context]], prose: Sequence[Tensor], full: bool = False
     ) -> None:
         self.adapter, self.contexts, self.prose, self.full = adapter, contexts, prose, full
-        self._read: dict[Context, DynamicCache] = {}
+        self._read: dict[Group, DynamicCache] = {}
 
     @torch.inference_mode()
     def measure(self, changes: Changes) -> Measures:
         """All measures of the model with these changes."""
-        for context in [each for contexts in self.contexts.values() for each in contexts if self.full]:
-            if context not in self._read:
-                self._read[context] = self._cached(context)
+        for group in [each for contexts in self.contexts.values() for each in groups_of(contexts) if self.full]:
+            if group not in self._read:
+                self._read[group] = self._cached(group)
         with intervene(self.adapter, changes):
             found: Measures = {}
             for kind, contexts in self.contexts.items():
-                answers = [self._answers(context) for context in contexts]
+                answers = [self._answers(group) for group in groups_of(contexts)]
                 found[f"{kind}: log probability"] = np.concatenate([each[0] for each in answers])
                 found[f"{kind}: right"] = np.concatenate([each[1] for each in answers])
             if self.prose:
                 found["prose: loss"] = np.stack([self._losses(ids) for ids in self.prose])
             return found
 
-    def _answers(self, context: Context) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _answers(self, group: Group) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Log probability of every answer, and 1 if each of its tokens is the most likely one."""
-        model: Any = self.adapter.model
-        cache = copied_cache(self._read[context]) if self.full else self._cached(context)
-        return judged(model, context, cache)
+        cache = copied_cache(self._read[group]) if self.full else self._cached(group)
+        return judged(self.adapter.model, group, cache)
 
-    def _cached(self, context: Context) -> DynamicCache:
-        """The cache after a context."""
+    def _cached(self, group: Group) -> DynamicCache:
+        """The cache after contexts, once for every question."""
         model: Any = self.adapter.model
         cache = DynamicCache(config=model.config)
-        model(input_ids=torch.tensor([context.ids], device=device_of(model)), past_key_values=cache, logits_to_keep=1)
-        return cache
+        model(input_ids=ids_of(group, device_of(model)), past_key_values=cache, logits_to_keep=1)
+        return for_questions(cache, group)
 
     def _losses(self, ids: Tensor) -> NDArray[np.float64]:
         """The loss in nats of every token but the first."""
@@ -81,10 +83,27 @@ class Trials:
         return losses
 
 
-def questions_of(context: Context, device: torch.device) -> Tensor:
+def groups_of(contexts: Sequence[Context]) -> list[Group]:
+    """The contexts in their order, those together that are equally long and have as many questions: a batch each."""
+    alike = itertools.groupby(contexts, key=lambda context: (len(context.ids), len(context.questions)))
+    return [tuple(group) for _, group in alike]
+
+
+def ids_of(group: Group, device: torch.device) -> Tensor:
+    """Tokens of equally long contexts."""
+    return torch.tensor([context.ids for context in group], device=device)
+
+
+def questions_of(group: Group, device: torch.device) -> Tensor:
     """Tokens of all questions; padding stands behind, where no token of a question sees it."""
-    asked = [torch.tensor(question.ids) for question in context.questions]
+    asked = [torch.tensor(question.ids) for context in group for question in context.questions]
     return torch.nn.utils.rnn.pad_sequence(asked, batch_first=True).to(device)
+
+
+def for_questions(cache: DynamicCache, group: Group) -> DynamicCache:
+    """The cache after contexts, with a row for every question."""
+    cache.batch_repeat_interleave(len(group[0].questions))
+    return cache
 
 
 def copied_cache(cache: DynamicCache) -> DynamicCache:
@@ -94,14 +113,16 @@ def copied_cache(cache: DynamicCache) -> DynamicCache:
     return twin
 
 
-def judged(model: Any, context: Context, cache: DynamicCache) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log probability of every answer, and 1 if each of its tokens is the most likely one; `cache` holds the context."""
-    ids = questions_of(context, device_of(model))
-    cache.batch_repeat_interleave(len(ids))
-    first = min(len(question.ids) - question.answer for question in context.questions) - 1
+def judged(model: Any, group: Group, cache: DynamicCache) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log probability of every answer, and 1 if each of its tokens is the most likely one.
+
+    cache  after the context, with a row for every question
+    """
+    ids, questions = questions_of(group, device_of(model)), [question for context in group for question in context.questions]
+    first = min(len(question.ids) - question.answer for question in questions) - 1
     logits = model(input_ids=ids, past_key_values=cache, logits_to_keep=ids.shape[1] - first).logits
     nats, right = [], []
-    for row, question in enumerate(context.questions):
+    for row, question in enumerate(questions):
         stop = len(question.ids)
         before = logits[row, stop - question.answer - 1 - first : stop - 1 - first].double().log_softmax(-1)
         answer = ids[row, stop - question.answer : stop]
