@@ -18,11 +18,12 @@ Statistics = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Ranking:
-    """A ranking: its label, whether it is one of ours, and the function."""
+    """A ranking: its label, whether it is one of ours, the function, and whether that needs pass keys instead of prose."""
 
     label: str
     ours: bool
     score: Callable[[Statistics], Array]
+    needles: bool = False
 
 
 def _lead(found: Statistics) -> Array:
@@ -51,7 +52,9 @@ RANKINGS: dict[str, Ranking] = {
     ),
     "far-variance": Ranking("variance of M over contents within far places", True, lambda found: found["far_variance"]),
     "mass": Ranking("attention mass beyond the window", False, lambda found: found["mass"]),
-    "retrieval": Ranking("retrieval-head score: answer tokens that the head copies", False, lambda found: found["retrieval"]),
+    "retrieval": Ranking(
+        "retrieval-head score: answer tokens that the head copies", False, lambda found: found["retrieval"], needles=True
+    ),
     "mean-vectors": Ranking("mean query and mean key, as kvpress on the fly", False, lambda found: found["mean_vectors"]),
     "entropy": Ranking("entropy of attention", False, lambda found: found["entropy"]),
     "layer": Ranking("order of layers, late ones need more", False, _layer_order),

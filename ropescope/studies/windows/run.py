@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,9 +74,9 @@ def run(settings: Settings, work: Work) -> Outcome:
     changing = ("keep", "loss", "ranking", "compare", "alone", "shares", "draws", "cache_tokens", "gates")
     fixed = about | {name: value for name, value in asdict(settings).items() if name not in changing}
     work.resumed(fixed, __name__, "study of windows", "a study of another model, other windows or other prompts")
-    found, cost = _calibrated(subject, settings, work)
-    candidates = _candidates(subject, settings)
     names = list(RANKINGS) if settings.compare else [settings.ranking]
+    found, cost = _calibrated(subject, names, work)
+    candidates = _candidates(subject, settings)
     scores = {name: key_head_scores(RANKINGS[name], found, subject.key_heads) for name in names}
     if settings.gates:
         from .gates import trained_gates  # noqa: PLC0415
@@ -158,42 +158,57 @@ def _candidates(subject: Subject, settings: Settings) -> NDArray[np.bool_]:
 # Calibration
 
 
-def _calibrate(subject: Subject, unit: Tensor) -> Mapping[str, NDArray[Any]]:
-    """Statistics of one passage, and processor seconds of it and of a plain pass."""
-    settings = subject.settings
-    ids = unit[None].to(device_of(subject.adapter.model))
+def _timed(subject: Subject, ids: Tensor, measure: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
+    """What was measured, and processor seconds of that and of a plain pass over `ids`."""
     model: Any = subject.adapter.model
+    batch = ids[None].to(device_of(model))
     with torch.inference_mode():
         start = time.process_time()
-        model(input_ids=ids, use_cache=False)
+        model(input_ids=batch, use_cache=False)
         plain_pass = time.process_time() - start
     start = time.process_time()
-    found = prose_statistics(subject.adapter, unit, settings.queries, settings.sinks, settings.window)
-    return found | {"seconds": np.array([time.process_time() - start, plain_pass])}
+    found = measure()
+    return {**found, "seconds": np.array([time.process_time() - start, plain_pass]), "tokens": np.array(len(ids))}
+
+
+def _calibrate(subject: Subject, unit: Tensor) -> Mapping[str, NDArray[Any]]:
+    """Statistics of one passage of prose."""
+    settings = subject.settings
+    size = settings.queries, settings.sinks, settings.window
+    return _timed(subject, unit, lambda: prose_statistics(subject.adapter, unit, *size))
 
 
 def _needle(subject: Subject, unit: Context) -> Mapping[str, NDArray[Any]]:
-    return {"copied": np.mean([copied(subject.adapter, unit, question) for question in unit.questions], 0)}
+    """Share of the tokens of pass keys that each head copies, over the questions on one context."""
+    ids = torch.tensor(unit.ids + unit.questions[0].ids)
+    questions = unit.questions
+    return _timed(
+        subject, ids, lambda: {"retrieval": np.mean([copied(subject.adapter, unit, question) for question in questions], 0)}
+    )
 
 
-def _calibrated(subject: Subject, settings: Settings, work: Work) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Means over passages, and what they cost."""
-    names = [f"units/calibration-{n}" for n in range(len(subject.passages))]
-    rows = list(work.units(names, _calibrate, subject, subject.passages, "calibration"))
-    found = {name: np.mean([row[name] for row in rows], 0) for name in rows[0] if name != "seconds"}
+def _calibrated(subject: Subject, names: Sequence[str], work: Work) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Means over passages or pass keys, whichever these rankings need, and what they cost."""
+    found: dict[str, NDArray[Any]] = {}
+    rows: list[Mapping[str, NDArray[Any]]] = []
+    needles = {RANKINGS[name].needles for name in names}
+    kinds: tuple[tuple[bool, str, Any, Sequence[Any]], ...] = (
+        (False, "calibration", _calibrate, subject.passages),
+        (True, "needle", _needle, subject.needles),
+    )
+    for wanted, label, measure, units in kinds:
+        if wanted in needles:
+            files = [f"units/{label}-{n}" for n in range(len(units))]
+            of_kind = list(work.units(files, measure, subject, units, label))
+            found |= {name: np.mean([row[name] for row in of_kind], 0) for name in of_kind[0]}
+            rows += of_kind
     seconds = np.sum([row["seconds"] for row in rows], 0)
-    if settings.compare or settings.ranking == "retrieval":
-        names = [f"units/needle-{n}" for n in range(len(subject.needles))]
-        needles = list(work.units(names, _needle, subject, subject.needles, "retrieval heads"))
-        found["retrieval"] = np.mean([row["copied"] for row in needles], 0)
-    tokens = [len(ids) for ids in subject.passages]
     return found, {
-        "passages": len(tokens),
-        "tokens": sum(tokens),
-        "queries": settings.queries * len(tokens),
+        "passages": len(rows),
+        "tokens": int(sum(row["tokens"] for row in rows)),
         "seconds": round(float(seconds[0]), 2),
         "plain_seconds": round(float(seconds[1]), 2),
-        "plain_passes": round(float(seconds[0] / max(seconds[1], 1e-9)) * len(tokens), 1),
+        "plain_passes": round(float(seconds[0] / max(seconds[1], 1e-9)) * len(rows), 1),
     }
 
 

@@ -64,8 +64,8 @@ def tables(run: Run) -> list[Table | str]:
     parts.append(Table(["windowed", *bands], losses, "Perplexity of prose by position"))
     cost = found["calibration"]
     parts.append(
-        f"calibration: {cost['passages']} passages, {cost['tokens']:,} tokens, {cost['queries']} queries: as long as "
-        f"{cost['plain_passes']:.1f} plain passes over a passage ({cost['seconds']:.0f} s of one core)"
+        f"calibration: {cost['passages']} texts, {cost['tokens']:,} tokens: as long as {cost['plain_passes']:.1f} plain passes "
+        f"over one of them ({cost['seconds']:.0f} s of one core)"
     )
     cache = found.get("cache")
     if cache is not None:
