@@ -5,9 +5,9 @@ from doctored import at, check_changed
 
 SMOL = "windows-smollm2-135m"
 CHANGES = [
-    ("ours-windows-rivals", "reproduced", at(SMOL, "areas", "lead", -1.0)),
-    ("ours-windows-random", "not", at(SMOL, "areas", "lead", -20.0)),
-    ("ours-windows-cache", "not", at("windows-minimind2-small", "cache", "logit_difference", 1.0)),
+    ("ours-windows-rivals", "partly", at(SMOL, "areas", "far-variance", -1.0)),
+    ("ours-windows-random", "partly", at(SMOL, "areas", "retrieval", -20.0)),
+    ("ours-windows-cache", "partly", at("windows-minimind2-small", "cache", "logit_difference", 1.0)),
 ]
 
 
