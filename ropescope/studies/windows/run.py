@@ -141,8 +141,7 @@ def _subject(loaded: Loaded, settings: Settings) -> tuple[Subject, dict[str, Any
     needles = retrieval_contexts(loaded.tokenizer, "passkey", own[:number], questions, min(short, tokens), settings.seed + 2000)
     about = {"model": loaded.about["source"], "about": loaded.about}
     about |= {f"{kind}_sha256": contexts_hash(contexts) for kind, contexts in trials[0].contexts.items()}
-    prompts = Trials(adapter, trials[0].contexts, [], settings.prefill == "full")
-    subject = Subject(adapter, trials[0], prompts, trials[1], settings, passages, needles, counts.pop())
+    subject = Subject(adapter, trials[0], trials[0].without_prose(), trials[1], settings, passages, needles, counts.pop())
     return subject, about
 
 

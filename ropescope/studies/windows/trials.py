@@ -42,6 +42,12 @@ class Trials:
         self.adapter, self.contexts, self.prose, self.full = adapter, contexts, prose, full
         self._read: dict[Group, DynamicCache] = {}
 
+    def without_prose(self) -> Trials:
+        """The same trials without prose; contexts that were read in full are not read again."""
+        twin = copy.copy(self)
+        twin.prose = []
+        return twin
+
     @torch.inference_mode()
     def measure(self, changes: Changes) -> Measures:
         """All measures of the model with these changes."""
