@@ -252,6 +252,13 @@ def test_contexts_ask_for_what_they_say():
             assert said.strip() == answer.strip()
             assert asked.partition(":")[2].strip() + answer + "." in tokenizer.decode(context.ids)
             assert question.source[1] < len(context.ids) - 40
+    for tokens, lengths in ((500, 1), (200, 2)):  # the shorter of the short ones ends before the last fact of the other
+        contexts = retrieval_contexts(tokenizer, "passkey", rs.prose(2), 3, tokens, seed=2000)
+        assert len({len(context.ids) for context in contexts}) == lengths
+        for context in contexts:
+            for question in context.questions:
+                said = tokenizer.decode(context.ids[slice(*question.source)])
+                assert said.strip() == tokenizer.decode(question.ids[-question.answer :]).strip()
 
 
 @pytest.mark.weights
