@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from big_models import TABLES as BIG_MODELS  # noqa: E402
 
-from docs import rope_tables, window_tables  # noqa: E402
+from docs import choice_tables, cue_tables, length_tables, rope_tables, sharpen_tables, window_tables  # noqa: E402
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.checks import page_headline  # noqa: E402
@@ -72,45 +72,6 @@ def group_rows(task: str) -> list[str]:
         for name, row in changes.items()
         if not name.startswith("L")
     ]
-
-
-def length_rows(task: str) -> list[str]:
-    found = results(f"generalise-{task}")[task]
-    curves, rows = found["curves"], []
-    for at, n in enumerate(found["lengths"]):
-        measured = curves["measured"]["overall"]
-        hops = " | ".join(f"{curves['measured'][f'{h}-hop']['mean'][at]:.2f}" for h in (1, 2, 3, 4))
-        others = " | ".join(
-            f"{curves[kind]['overall']['mean'][at]:.2f}" for kind in ("keys and places", "keys alone", "sharpened")
-        )
-        rows.append(f"| {n:,} | {measured['mean'][at]:.3f} ± {measured['sd'][at]:.3f} | {hops} | {others} |")
-    return rows
-
-
-def crossing_rows(task: str) -> list[str]:
-    rows = []
-    for level, classes in results(f"generalise-{task}")[task]["crossings"].items():
-        at = classes["overall"]
-        cells = [
-            "-" if at[key] is None else f"{at[key]:,.0f}" for key in ("measured", "keys and places", "keys alone", "sharpened")
-        ]
-        ratios = [
-            "-" if at[f"{kind} / measured"] is None else f"{at[f'{kind} / measured']:.2f}"
-            for kind in ("keys and places", "keys alone")
-        ]
-        rows.append(f"| {task} | {level} | {cells[0]} | {cells[1]} ({ratios[0]}x) | {cells[2]} ({ratios[1]}x) | {cells[3]} |")
-    return rows
-
-
-def variant_rows() -> list[str]:
-    rows = []
-    for path in sorted((ROOT / "results" / "length-variants").glob("*/summary.json")):
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        (found,) = summary["results"].values()
-        at = found["lengths"].index(850)
-        values = [found["curves"]["measured"][name]["mean"][at] for name in ("overall", "1-hop", "2-hop", "3-hop", "4-hop")]
-        rows.append(f"| {path.parent.name} | {' | '.join(f'{value:.2f}' for value in values)} |")
-    return rows
 
 
 PROFILES = {
@@ -374,10 +335,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "functions-letter": partial(mechanism_rows, "letter"),
     "groups-number": partial(group_rows, "number"),
     "groups-letter": partial(group_rows, "letter"),
-    "length-number": partial(length_rows, "number"),
-    "length-letter": partial(length_rows, "letter"),
-    "crossings": lambda: crossing_rows("number") + crossing_rows("letter"),
-    "variants": variant_rows,
     "angles": canonical_rows,
     "canonical-claims": canonical_claims,
     "built": canonical_heads,
@@ -389,8 +346,12 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "watched": watched_rows,
     "fine-tuned": fine_tuned_rows,
     "steps": step_rows,
+    **length_tables.TABLES,
     **rope_tables.TABLES,
+    **sharpen_tables.TABLES,
     **window_tables.TABLES,
+    **choice_tables.TABLES,
+    **cue_tables.TABLES,
 }
 
 
@@ -412,7 +373,14 @@ def family_counts() -> str:
     return f"{sum(row['verdict'] == 'verified' for row in families)} of {len(families)}"
 
 
+def hostile_later() -> str:
+    first, later = results("hostile")["all"], results("hostile-later")["all"]
+    fields = later["fields"] - first["fields"]
+    return f"{fields:,} fields that are newer, on {later['opened']:,} pages of today's layout: {later['ran'] or 'nothing'} ran"
+
+
 FACTS: dict[str, Callable[[], str]] = {
+    "hostile-later": hostile_later,
     "claim-counts": claim_counts,
     "claims": lambda: f"\n{markdown(claims())}",
     "family-counts": family_counts,

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .models.adapter.interventions import p_rope as p_rope
     from .models.adapter.interventions import remove_heads as remove_heads
     from .models.adapter.interventions import scale_planes as scale_planes
+    from .models.adapter.interventions import sharpen_heads as sharpen_heads
     from .models.adapter.interventions import stop_planes as stop_planes
     from .models.adapter.interventions import window_heads as window_heads
     from .models.built import OneHead as OneHead
@@ -146,6 +147,7 @@ _ROOMS = {
     "p_rope": "models.adapter.interventions",
     "remove_heads": "models.adapter.interventions",
     "scale_planes": "models.adapter.interventions",
+    "sharpen_heads": "models.adapter.interventions",
     "stop_planes": "models.adapter.interventions",
     "window_heads": "models.adapter.interventions",
     "WindowedCache": "models.adapter.cache",

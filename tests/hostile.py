@@ -271,11 +271,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/hostile"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="a type of run")
+    parser.add_argument("--after", type=Path, help="folder of an earlier session: only fields that it did not try are new")
     asked = parser.parse_args()
     with runs.locked(asked.out), running() as browser:
         at = asked.out.resolve()
         types = [kind for kind in kinds(at) if asked.only in kind.command]
-        for session in play(asked.pages, at, asked.seed, browser, types):
+        tried = json.loads((asked.after / "fields.json").read_text(encoding="utf-8")) if asked.after else None
+        for session in play(asked.pages, at, asked.seed, browser, types, tried):
             if session.shown:
                 print(_line(session, asked.pages), flush=True)
         fields = Counter({kind.command: 0 for kind in types})

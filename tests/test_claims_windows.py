@@ -5,7 +5,12 @@ from doctored import at, check_changed
 
 SMOL = "windows-smollm2-135m"
 CHANGES = [
-    ("ours-windows-rivals", "not", at("windows-qwen2.5-coder-1.5b", "areas", "far-variance", -9.0)),
+    (
+        "ours-windows-rivals",
+        "not",
+        at("windows-qwen2.5-coder-1.5b", "areas", "far-variance", -9.0),
+        at("windows-tinyllama-1.1b", "areas", "far-variance", -9.0),
+    ),
     ("ours-windows-random", "partly", at(SMOL, "areas", "retrieval", -20.0)),
     ("ours-windows-cache", "partly", at("windows-minimind2-small", "cache", "logit_difference", 1.0)),
 ]

@@ -194,9 +194,8 @@ def test_a_model_of_another_task_is_refused(command, task, other, sizes, tmp_pat
 @pytest.mark.parametrize(("seed", "says"), [(-1, "at least 0, not -1"), (2**63, "below 2\\*\\*63, not 9223372036854775808")])
 def test_bad_seeds_are_refused_by_every_command(command, seed, says, tmp_path):
     task = {"llm": ["--model", "local/nowhere"], "compare": ["one", "two"]}.get(command, [])
-    task = (
-        ["number"] if command in ("train", "evaluate", "profile", "control", "windows", "check-rope", "rope-faults") else task
-    )
+    one = ("train", "evaluate", "profile", "control", "windows", "sharpen", "choice", "check-rope", "rope-faults")
+    task = ["number"] if command in one else task
     with pytest.raises(ValueError, match=f"^seed must be {says}$"):
         cli.app([command, *task, "--seed", str(seed), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,10 @@ import importlib.util
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from ropescope.studies.claims import span
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,6 +102,21 @@ def chat_numbers() -> list[str]:
     return [f"right on {right} of {asked} lists of 12 and 16 letters, where a guess would be right on {asked / 26:.0f},"]
 
 
+def cue_numbers() -> list[str]:
+    found = results("cues")
+    preference = [row["preference"] for row in found["models"]]
+    far = {
+        setting: span(np.mean(row["accuracy"][-1]) for row in found["models"] if row["setting"] == setting)
+        for setting in ("default", "stretch 8", "log n 2", "heads 4")
+    }
+    return [
+        f"All {len(preference)} models match: {span(preference, '.3f')} of the answers",
+        f"{far['default']} for the default model, {far['log n 2']} with log n, {far['heads 4']} with four heads and "
+        f"{far['stretch 8']} with stretched positions",
+        f"rank correlation of {found['predicts']['lead']:.2f} over {found['predicts']['models']} models",
+    ]
+
+
 def watched_numbers() -> list[str]:
     llama = results("dynamics-letter-llama")["watch-letter-llama"]
     since = zip(llama["heads"], llama["purity"]["0.1"]["since_symbolic"], strict=True)
@@ -127,6 +145,7 @@ def watching_costs() -> list[str]:
 
 NUMBERS = [
     ("docs/canonical.md", canonical_numbers),
+    ("docs/cues.md", cue_numbers),
     ("docs/llm.md", chat_numbers),
     ("docs/watching.md", watched_numbers),
     ("docs/watching.md", fine_tuned_numbers),

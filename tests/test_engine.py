@@ -78,7 +78,7 @@ def test_units_of_a_lost_node_are_started_again(cluster, ray_engine, tmp_path):
         cluster.kill(node)
         (tmp_path / "go").touch()
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     assert sorted(coming) == [(n, n) for n in range(6)]
     killer.join()
@@ -126,7 +126,7 @@ def test_seeds_are_trained_the_same_while_nodes_are_lost(cluster, ray_engine, tm
         cluster.kill(2)
 
     lost = []
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     there = dict(seeds.train_seeds(recipes(tmp_path / "there"), engine=replace(ray_engine, on_lost=lost.append)))
     killer.join()

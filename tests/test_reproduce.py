@@ -207,7 +207,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(tmp_path):
 def test_a_failed_step_stops_only_those_that_need_it(tmp_path):
     code, out, err = run(tmp_path, (BROKEN, AFTER, NUMBER), "--jobs", "1")
     assert code == 1
-    assert err.startswith("ropescope: broken failed: task must be one of number, letter, not 'word'\n")
+    assert err.startswith("ropescope: broken failed: task must be one of number, letter, redundant, not 'word'\n")
     assert err.splitlines()[-1] == f"ropescope: broken failed: what was printed is in {tmp_path / 'steps'}"
     assert "after: left out: needs broken, which is failed" in out
     assert state.whole(tmp_path / "number-0")

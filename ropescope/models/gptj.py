@@ -109,12 +109,18 @@ class Block(nn.Module):
         self.approximate = ACTIVATIONS[config.activation]
 
     def forward(
-        self, x: Float[Tensor, "B T width"], number: int = 0, on_heads: OnHeads | None = None, last_only: bool = False
+        self,
+        x: Float[Tensor, "B T width"],
+        number: int = 0,
+        on_heads: OnHeads | None = None,
+        last_only: bool = False,
+        positions: Int[Tensor, " T"] | None = None,
     ) -> Float[Tensor, "B t width"]:
         """The residual stream after this layer at every position, or with `last_only` at the last one alone."""
         normed = self.norm(x)
-        positions = torch.arange(x.shape[1], device=x.device)
-        queries, keys, values = self.project(normed, positions, last_only)
+        places = torch.arange(x.shape[1], device=x.device)
+        queries, keys, values = self.project(normed, places, last_only)
+        positions = places if positions is None else positions
         if on_heads is not None:
             on_heads(number, Heads(queries, keys, self.rope, scale=1 / math.sqrt(self.rope.head_dim)))
         if last_only:
@@ -179,13 +185,20 @@ class GPTJ(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(
-        self, ids: Int[Tensor, "B T"], on_heads: OnHeads | None = None, last_only: bool = False
+        self,
+        ids: Int[Tensor, "B T"],
+        on_heads: OnHeads | None = None,
+        last_only: bool = False,
+        positions: Int[Tensor, " T"] | None = None,
     ) -> Float[Tensor, "B t vocabulary"]:
-        """Logits at every position, or with `last_only` at the last one alone."""
+        """Logits at every position, or with `last_only` at the last one alone.
+
+        positions  to which RoPE rotates the tokens, instead of 0, 1, 2 ...; a query still sees the tokens up to its own
+        """
         x = F.dropout(self.embedding(ids), self.config.dropout, self.training)
         for number, block in enumerate(self.blocks):
             # What other positions hold after the last layer is read by nobody, unless `on_heads` asks for their queries.
-            x = block(x, number, on_heads, last_only and on_heads is None and number == len(self.blocks) - 1)
+            x = block(x, number, on_heads, last_only and on_heads is None and number == len(self.blocks) - 1, positions)
         logits: Tensor = self.readout(self.norm(x[:, -1:] if last_only else x))
         return logits
 

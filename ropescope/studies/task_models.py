@@ -14,6 +14,8 @@ def chosen_tasks(task: str, model: Path | None) -> list[str]:
     """The tasks that a setting names: every task by "all", which must come without a model of one task."""
     if task == "all" and model is not None:
         raise ValueError(f"model needs the task that it was trained on: choose task {' or '.join(task_names())}")
+    if task not in (*task_names(), "all"):
+        raise ValueError(f"task must be one of {', '.join(task_names())} or all, not {task!r}")
     return list(task_names()) if task == "all" else [task]
 
 

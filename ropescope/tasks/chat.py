@@ -43,6 +43,11 @@ class Question:
         """Name of the question within a grid of tasks, lengths, runs and samples."""
         return f"{self.task}/{self.length}/{self.run}/{self.sample}"
 
+    @property
+    def items(self) -> list[str]:
+        """The sequence, query included."""
+        return self.text.rpartition("List: ")[2].removesuffix("\nAnswer:").split()
+
 
 def questions(task: str, length: int, run: int, samples: int, hops: int = 1) -> list[Question]:
     """All questions of one cell of the grid.
@@ -78,10 +83,15 @@ def preamble(task: str, hops: int = 1) -> str:
     """The text before the sequence, the same for all questions of a task: its rule and solved examples."""
     wording = task_class(task).wording
     rule = wording.one_hop if hops == 1 else wording.rule
-    shown = [f"{_asked(items)} {answer}" for items, answer in _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)]
+    shown = [f"{_asked(items)} {answer}" for items, answer in worked_examples(task, hops)]
     # Without these words between examples and question, small models answer the first example again.
     turn = f"Now your turn. Output only the {wording.answer}, nothing else."
     return "\n\n".join((rule, *shown, turn, ""))
+
+
+def worked_examples(task: str, hops: int = 1) -> list[tuple[list[str], str]]:
+    """Sequences and answers that every question of a task begins with."""
+    return _drawn(game(task, EXAMPLE_LENGTH, hops), EXAMPLES, EXAMPLE_SEED)
 
 
 def is_right(question: Question, reply: str) -> bool:

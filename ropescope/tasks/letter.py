@@ -49,6 +49,7 @@ class LetterTask(MultihopTask):
         one_hop="A list of letter-digit pairs ends with a pair of two letters. The answer is the only earlier pair that "
         "begins with the second letter of the last pair.",
         answer="pair",
+        python="next(x for x in xs if x.startswith('{query[1]}'))",
     )
 
     alphabet: int = 8

@@ -85,25 +85,27 @@ class Wording(NamedTuple):
     rule     how to find the answer in any number of hops
     one_hop  how to find it in one hop, as chat models are told
     answer   what an answer is called
+    python   the same one hop as a Python expression: `xs` is the list before the query, and `query` the query's name
     """
 
     rule: str
     one_hop: str
     answer: str
+    python: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultihopTask(ABC):
-    """Base of `NumberTask` and `LetterTask`. Target tokens have the ids 0 ... `answers` - 1, all others follow.
+    """Base of all multi-hop tasks, such as `NumberTask`. Target tokens have the ids 0 ... `answers` - 1, all others follow.
 
     name       of the task in commands, run folders and figures
-    mechanism  how a head can make one hop: it counts positions ("positional") or matches content ("symbolic")
+    mechanism  how a head can make one hop: it counts positions ("positional"), matches content ("symbolic"), or "either"
     hop_name   what paper B calls this hop
     wording    the task in English
     """
 
     name: ClassVar[str]
-    mechanism: ClassVar[Literal["positional", "symbolic"]]
+    mechanism: ClassVar[Literal["positional", "symbolic", "either"]]
     hop_name: ClassVar[str]
     wording: ClassVar[Wording]
 

@@ -47,6 +47,7 @@ class NumberTask(MultihopTask):
         one_hop="A list of letters ends with a number n. The answer is the letter n places to the left of the number: "
         "1 means the letter right before the number, 2 the one before that, and so on.",
         answer="letter",
+        python="xs[-{query}]",
     )
 
     letters: int = 120

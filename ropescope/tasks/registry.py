@@ -13,20 +13,36 @@ from __future__ import annotations
 from .letter import LetterTask
 from .multihop import MultihopTask
 from .number import NumberTask
+from .redundant import RedundantTask
 
 TASKS: dict[str, type[MultihopTask]] = {task.name: task for task in (NumberTask, LetterTask)}
+"""The papers' tasks. Studies of all tasks take these, and each has a bundled model."""
+OWN_TASKS: dict[str, type[MultihopTask]] = {task.name: task for task in (RedundantTask,)}
+"""Tasks of our own. Models can be trained on them; everything else knows the papers' tasks alone."""
 
 
 def task_names() -> tuple[str, ...]:
-    """Names of all tasks."""
+    """Names of the papers' tasks."""
     return tuple(TASKS)
 
 
 def task_class(name: str) -> type[MultihopTask]:
-    """The class of a task.
+    """The class of a task of the papers.
 
     Raises ValueError if no task has this name.
     """
-    if name not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, not {name!r}")
-    return TASKS[name]
+    return _found(name, TASKS)
+
+
+def trainable_class(name: str) -> type[MultihopTask]:
+    """The class of a task that models can be trained on, one of the papers' or our own.
+
+    Raises ValueError if no task has this name.
+    """
+    return _found(name, TASKS | OWN_TASKS)
+
+
+def _found(name: str, tasks: dict[str, type[MultihopTask]]) -> type[MultihopTask]:
+    if name not in tasks:
+        raise ValueError(f"task must be one of {', '.join(tasks)}, not {name!r}")
+    return tasks[name]

@@ -12,13 +12,13 @@ import torch
 
 from ..models.gptj import GPTJ, GPTJConfig, require_activation
 from ..rope import Rope
-from ..tasks import MultihopTask, task_class
+from ..tasks import MultihopTask, trainable_class
 from ..tasks.multihop import require_at_least
 
 LEAST = {"seed": 0, "layers": 1, "heads": 1, "width": 2, "mlp_width": 1, "batch": 1, "steps": 1, "warm_up": 0}
 LEAST |= dict.fromkeys(("watch_every", "probe", "checkpoint_every", "threads"), 1)
 """Entries of a recipe that are whole numbers, and the least each can be."""
-LATER = ("planes", "activation", "clip", "decay_all", "keep_best")
+LATER = ("planes", "activation", "clip", "decay_all", "keep_best", "base", "stretch", "log_length")
 """Entries that recipes of earlier runs do not have."""
 
 
@@ -35,6 +35,10 @@ class Recipe:
     clip          largest norm of all gradients together; None: gradients are not clipped
     keep_best     store the checkpoint of best validation accuracy as the model, instead of the last one. Accuracy is measured
                   on all validation sequences at every checkpoint step; among equals the earliest step is the best.
+    base          of RoPE: its frequencies are base^(-2f/d)
+    stretch       in training, RoPE rotates the tokens of each batch to a random increasing choice of so many times as many
+                  positions; 1: to 0, 1, 2 ... A common offset would change nothing, as RoPE depends on distances alone.
+    log_length    as in `GPTJConfig`, in training too: with 2, logits of a query that sees n keys are multiplied by log2 n
 
     Raises ValueError if an entry is not allowed.
     """
@@ -63,10 +67,13 @@ class Recipe:
     clip: float | None = None
     decay_all: bool = True
     keep_best: bool = False
+    base: float = 10_000.0
+    stretch: int = 1
+    log_length: int | None = None
 
     def __post_init__(self) -> None:
         # Types too: entries come from the command line, where anything that is JSON can be written.
-        task_class(self.task)
+        trainable_class(self.task)
         for name, least in LEAST.items():
             _require_whole(name, getattr(self, name), least)
         if self.warm_up >= self.steps:
@@ -91,8 +98,16 @@ class Recipe:
         if self.clip == 0:
             raise ValueError("clip must be above 0, or null for no clipping, not 0")
         require_activation(self.activation)
+        self._check_positions()
         self._check_planes()
         self._check_data()
+
+    def _check_positions(self) -> None:
+        _require_whole("stretch", self.stretch, 1)
+        if self.log_length is not None:
+            _require_whole("log_length", self.log_length, 2)
+        if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not 1 < self.base < math.inf:
+            raise ValueError(f"base must be a finite number above 1, not {self.base!r}")
 
     def _check_planes(self) -> None:
         if self.planes is None:
@@ -115,16 +130,16 @@ class Recipe:
 
     def rope(self) -> Rope | None:
         """The rotation of all heads; None for the default one."""
-        if self.planes is None:
+        if self.planes is None and self.base == 10_000:
             return None
-        usual = Rope(self.width // self.heads).frequencies
-        turning = [angle if plane in self.planes else 0.0 for plane, angle in enumerate(usual, start=1)]
+        usual = Rope(self.width // self.heads, self.base).frequencies
+        turning = [angle if self.planes is None or plane in self.planes else 0.0 for plane, angle in enumerate(usual, start=1)]
         return Rope(frequencies=turning, pairing="interleaved")
 
     def _check_data(self) -> None:
         if not isinstance(self.task_sizes, dict):
             raise ValueError(f'task_sizes must be names with sizes, like {{"hops": 2}}, not {self.task_sizes!r}')
-        known = {entry.name: entry.type for entry in fields(task_class(self.task))}
+        known = {entry.name: entry.type for entry in fields(trainable_class(self.task))}
         for name, size in self.task_sizes.items():
             if name not in known:
                 raise ValueError(f"task_sizes {name!r} is not a size of the {self.task} task: it has {', '.join(known)}")
@@ -140,12 +155,17 @@ class Recipe:
 
     def make_task(self) -> MultihopTask:
         """The task in its sizes."""
-        return task_class(self.task)(**self.task_sizes)
+        return trainable_class(self.task)(**self.task_sizes)
 
     def make_model(self) -> GPTJ:
         """A model of these sizes with random weights, in training mode."""
         sizes = (self.make_task().vocab_size, self.layers, self.heads, self.width, self.mlp_width)
-        return GPTJ(GPTJConfig(*sizes, rope=self.rope(), dropout=self.dropout, activation=self.activation)).train()
+        more: dict[str, Any] = {"dropout": self.dropout, "log_length": self.log_length, "activation": self.activation}
+        return GPTJ(GPTJConfig(*sizes, rope=self.rope(), **more)).train()
+
+    def positions(self, length: int) -> torch.Tensor | None:
+        """Positions of the tokens of one batch, drawn by torch's generator; None for 0, 1, 2 ..."""
+        return None if self.stretch == 1 else torch.randperm(self.stretch * length)[:length].sort().values
 
     def optimiser(self, model: GPTJ) -> torch.optim.Optimizer:
         """AdamW with this recipe's settings."""

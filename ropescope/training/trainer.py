@@ -194,7 +194,8 @@ def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GP
     """One step on one batch; returns its loss."""
     for group in optimiser.param_groups:
         group["lr"] = recipe.rate_at(step)
-    loss = F.cross_entropy(model(ids, last_only=True)[:, 0], answer)
+    logits = model(ids, last_only=True, positions=recipe.positions(ids.shape[1]))[:, 0]
+    loss = F.cross_entropy(logits, answer)
     if not torch.isfinite(loss):
         raise ValueError(f"loss is {float(loss.detach())} at step {step}: lower the rate; the last checkpoint is whole")
     optimiser.zero_grad(set_to_none=True)

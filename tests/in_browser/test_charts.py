@@ -173,6 +173,8 @@ def test_keyboard_and_source(shown, summary):
     assert f"torch {summary['versions']['torch']}" in told
     assert "Seed\n0" in told
     assert page.locator(f"#{PROFILE}-depth .plot").get_attribute("aria-label").startswith("Over depth")
+    page.keyboard.press("Enter")  # the page is shared
+    source.locator("dl").wait_for(state="hidden")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

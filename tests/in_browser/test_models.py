@@ -102,6 +102,8 @@ def test_the_atlas_is_sorted_and_compares_two(page):
     assert page.locator(".at-card[data-chosen]").count() == 2
     page.locator(".at-choose").nth(2).click()
     assert page.locator(".at-both").is_hidden()
+    page.locator(".at-card[data-chosen] .at-choose").click()  # the page is shared
+    assert page.locator(".at-card[data-chosen]").count() == 0
 
 
 def test_nothing_is_wider_than_a_phone(tmp_path):

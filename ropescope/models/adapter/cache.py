@@ -8,6 +8,7 @@ layers and steps only the parts are in memory.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -212,6 +213,13 @@ def own_windows(adapter: Adapter) -> dict[int, int]:
     layers: list[Any] = DynamicCache(config=model.config).layers
     sizes = {number: getattr(layer, "sliding_window", None) for number, layer in enumerate(layers)}
     return {number: int(size) for number in adapter.layers if (size := sizes.get(number)) is not None}
+
+
+def copied_cache(cache: DynamicCache) -> DynamicCache:
+    """A cache that can be continued without changing the one given: layers replace their tensors and do not fill them."""
+    twin = copy.copy(cache)
+    twin.layers = [copy.copy(layer) for layer in cache.layers]
+    return twin
 
 
 def cache_bytes(cache: Cache) -> int:

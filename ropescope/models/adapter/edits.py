@@ -17,6 +17,7 @@ from .adapter import Adapter
 from .calls import RefusedError
 from .hooks import Edit, connected, edit_of, editing, recording
 from .rotation import Layout, rotation_tables, stopped_turns
+from .sharpening import HeadSharpening, keys_seen, sharpened
 from .windows import HeadWindow, Passed, passed, windowed_mask
 
 
@@ -29,6 +30,7 @@ class LayerChange:
     stopped  planes that no longer turn, in all heads (heads share their keys)
     out      query heads whose output is set to zero
     windows  key heads whose queries see only the first and the last positions
+    sharper  query heads whose logits grow with the number of keys
 
     Planes and heads count from 0 here; in text, as for `drop_planes`, planes count from 1.
 
@@ -46,6 +48,7 @@ class LayerChange:
     stopped: tuple[int, ...] = ()
     out: tuple[int, ...] = ()
     windows: tuple[HeadWindow, ...] = ()
+    sharper: tuple[HeadSharpening, ...] = ()
 
 
 Changes = Mapping[int, LayerChange]
@@ -105,6 +108,8 @@ def _changed_projection(block: Block, change: LayerChange) -> Callable[..., tupl
         queries, keys, values = project(normed, positions, last_only)
         if gains is not None:
             queries = queries * gains.to(queries)
+        if change.sharper:
+            queries = sharpened(queries, change.sharper, (positions[-queries.shape[2] :] + 1)[None, None])
         if change.out:
             values = values.clone()
             values[:, list(change.out)] = 0
@@ -164,10 +169,10 @@ class _LayerEdit:
     def begin(self, at: Passed = Passed()) -> None:  # noqa: B008
         """Start a new forward pass."""
         self.passed, self.at = -1, at
-        self.last: tuple[Tensor, Tensor, Tensor] | None = None
+        self.last: tuple[Tensor, Tensor, Tensor, Tensor | None] | None = None
 
-    def edit_inputs(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys to attend with instead."""
+    def edit_inputs(self, query: Tensor, key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries, keys and mask to attend with instead: windowed heads see less."""
         if self.last is not None and query is self.last[0]:  # differential attention: the same weights for other values
             return self.last[1:]
         self.passed += 1
@@ -184,13 +189,11 @@ class _LayerEdit:
             turns = layout.turns(self.tables(key.shape[-2]))
             back = stopped_turns(turns, change.stopped) / turns
             new_query, new_key = (_turned(x, back, layout, rope, side) for x, side in ((new_query, 1), (key, -1)))
-        self.last = (query, new_query, new_key)
-        return new_query, new_key
-
-    def edit_mask(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-        """The mask with which windowed heads see less."""
-        windows = self.changes[self.passed][0].windows
-        return windowed_mask(mask, windows, query, key, self.at) if windows else mask
+        new_mask = windowed_mask(mask, change.windows, query, key, self.at) if change.windows else mask
+        if change.sharper:
+            new_query = sharpened(new_query, change.sharper, keys_seen(new_mask, query, key, self.at))
+        self.last = (query, new_query, new_key, new_mask)
+        return self.last[1:]
 
     def edit_output(self, output: Tensor) -> Tensor:
         """The output with zeros for removed heads."""

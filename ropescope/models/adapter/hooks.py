@@ -25,16 +25,13 @@ OnCall = Callable[[AttentionCall], None]
 
 @runtime_checkable
 class Edit(Protocol):
-    """Changes the queries, keys and output of one module's attention."""
+    """Changes the queries, keys, mask and output of one module's attention."""
 
     stopped: tuple[int, ...]
     """Planes whose rotation is stopped in the current call of attention."""
 
-    def edit_inputs(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys to attend with instead, (B, H, T, d)."""
-
-    def edit_mask(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-        """The mask to attend with instead, (B or 1, H or 1, Q, T)."""
+    def edit_inputs(self, query: Tensor, key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries and keys (B, H, T, d) and the mask (B or 1, H or 1, Q, T) to attend with instead."""
 
     def edit_output(self, output: Tensor) -> Tensor:
         """The output to return instead, (B, H, T, values)."""
@@ -193,8 +190,7 @@ def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
             raise RefusedError(f"{type(module).__name__} has no attention function of its own that could be called")
         edit = _edits.get(module)
         if edit is not None:
-            query, key = edit.edit_inputs(query, key)
-            attention_mask = edit.edit_mask(attention_mask, query, key)
+            query, key, attention_mask = edit.edit_inputs(query, key, attention_mask)
 
         def own(at: int, rows: slice, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
             if eager is None:
@@ -266,8 +262,7 @@ def _by_method(model: nn.Module) -> Iterator[None]:
             return fused(query, key, value, attn_mask, **kwargs)
         edit = _edits.get(running[-1])
         if edit is not None:
-            query, key = edit.edit_inputs(query, key)
-            changed = edit.edit_mask(attn_mask, query, key)
+            query, key, changed = edit.edit_inputs(query, key, attn_mask)
             if changed is not attn_mask:
                 attn_mask, kwargs = changed, {**kwargs, "is_causal": False}
         result: Tensor = fused(query, key, value, attn_mask, **kwargs)
@@ -295,8 +290,7 @@ def _hooked_method(method: Callable[..., Any], module: Any) -> Callable[..., Any
     def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None) -> Any:
         edit = _edits.get(module)
         if edit is not None:
-            query, key = edit.edit_inputs(query, key)
-            changed = edit.edit_mask(attention_mask, query, key)
+            query, key, changed = edit.edit_inputs(query, key, attention_mask)
             if changed is not None and changed is not attention_mask:
                 attention_mask = _additive(changed, query.dtype)
         result = method(query, key, value, attention_mask)

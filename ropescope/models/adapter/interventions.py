@@ -1,10 +1,11 @@
-"""Interventions on a running model: keep, drop or scale RoPE planes, stop their rotation, remove heads or limit what they see.
+"""Interventions on a running model: keep, drop, scale or stop RoPE planes; remove or sharpen heads, or limit what they see.
 
 Logits are sums over planes, so multiplying the query's two numbers of plane `f` by `g` multiplies what the plane adds to every
 logit by `g`, and nothing else: 0 drops the plane, 1 keeps it. A plane that is *stopped* (p-RoPE) still adds what query and key
 have in common there, but no longer depends on their positions: both are turned back to position 0. A head that is *removed*
 outputs zeros, not its mean output, which would contain information about later tokens. A key head that is *windowed* sees the
-first and the last positions only, with all query heads that share it.
+first and the last positions only, with all query heads that share it. A query head that is *sharpened* has logits that grow
+with the number of keys.
 
 >>> import torch, ropescope as rs
 >>> model, ids = rs.bundled("number"), torch.randint(120, (1, 17))
@@ -30,6 +31,7 @@ from ..gptj import GPTJ
 from .adapter import Adapter
 from .edits import Changes, LayerChange, changed_adapter, changed_gptj
 from .planes import Planes, check_share, chosen_planes, heads_of, key_heads_of, ropes_of
+from .sharpening import head_sharpenings
 from .windows import head_windows
 
 
@@ -129,10 +131,15 @@ def remove_heads(heads: Iterable[tuple[int, int]]) -> dict[int, LayerChange]:
     >>> rs.remove_heads([(0, 3), (0, 1), (7, 2)])[0].out
     (1, 3)
     """
-    by_layer: dict[int, list[int]] = {}
+    return {layer: LayerChange(out=tuple(sorted(own))) for layer, own in _by_layer(heads).items()}
+
+
+def _by_layer(heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """The heads of each layer."""
+    found: dict[int, list[int]] = {}
     for layer, head in heads:
-        by_layer.setdefault(layer, []).append(head)
-    return {layer: LayerChange(out=tuple(sorted(own))) for layer, own in by_layer.items()}
+        found.setdefault(layer, []).append(head)
+    return found
 
 
 def window_heads(heads: Iterable[tuple[int, int]], sinks: int = 16, window: int = 64) -> dict[int, LayerChange]:
@@ -150,14 +157,29 @@ def window_heads(heads: Iterable[tuple[int, int]], sinks: int = 16, window: int 
     >>> rs.window_heads([(0, 1), (4, 0)], sinks=4, window=32)[4].windows
     (HeadWindow(head=0, sinks=4, window=32),)
     """
-    by_layer: dict[int, list[int]] = {}
-    for layer, head in heads:
-        by_layer.setdefault(layer, []).append(head)
-    return {layer: LayerChange(windows=head_windows(own, sinks, window)) for layer, own in by_layer.items()}
+    return {layer: LayerChange(windows=head_windows(own, sinks, window)) for layer, own in _by_layer(heads).items()}
+
+
+def sharpen_heads(heads: Iterable[tuple[int, int]], length: int) -> dict[int, LayerChange]:
+    """Changes that multiply the logits of these query heads by log n / log `length` where a query sees n > `length` keys.
+
+    heads   query heads, as (layer, head) from 0 on
+    length  the longest input that the heads are used to, such as that of training; shorter ones are unchanged
+
+    Softmax over n keys needs a difference of logits that grows with log n to keep its weight on one of them. Keys are counted
+    by the mask of the query, so it is exact at prefill and with any cache. A soft-cap of the model applies afterwards.
+
+    Raises ValueError if the length is below 2; `intervene` does if the model does not have the heads.
+
+    >>> import ropescope as rs
+    >>> rs.sharpen_heads([(0, 1), (4, 0)], length=256)[4].sharper
+    (HeadSharpening(head=0, length=256),)
+    """
+    return {layer: LayerChange(sharper=head_sharpenings(own, length)) for layer, own in _by_layer(heads).items()}
 
 
 def combine(*several: Changes) -> dict[int, LayerChange]:
-    """Several changes as one: gains are multiplied; planes stopped, heads removed or windowed in any are so in the result."""
+    """Several changes as one: gains are multiplied; what any stops, removes, windows or sharpens, the result does, too."""
     result: dict[int, LayerChange] = {}
     for changes in several:
         for layer, new in changes.items():
@@ -174,6 +196,7 @@ def combine(*several: Changes) -> dict[int, LayerChange]:
                 stopped=tuple(sorted({*old.stopped, *new.stopped})),
                 out=tuple(sorted({*old.out, *new.out})),
                 windows=tuple(sorted({*old.windows, *new.windows})),
+                sharper=tuple(sorted({*old.sharper, *new.sharper})),
             )
     return result
 
@@ -215,7 +238,7 @@ def intervene(model: nn.Module | Adapter, changes: Changes) -> Iterator[None]:
     model    a model of `transformers`, an `Adapter` to it, or one of our GPT-J; give the adapter where there is one, as making
              it takes a few passes
     changes  by the number of the layer, from `drop_planes`, `keep_planes`, `scale_planes`, `stop_planes`, `p_rope`,
-             `remove_heads` or `window_heads`; other layers stay unchanged
+             `remove_heads`, `window_heads` or `sharpen_heads`; other layers stay unchanged
 
     Weights are not changed, and after it the model is as before.
 
@@ -248,7 +271,8 @@ def _check(model: Adapter | GPTJ, changes: Changes) -> None:
             raise ValueError(f"gains of layer {layer} must be {planes} finite numbers, one for each plane, not {change.gains}")
         if not all(0 <= whole(f"a stopped plane of layer {layer}", plane) < turning for plane in change.stopped):
             raise ValueError(f"stopped planes of layer {layer} must be from 0 to {turning - 1}, not {change.stopped}")
-        for name, chosen in (("heads", change.heads or ()), ("out", change.out)):
+        sharper = [each.head for each in change.sharper]
+        for name, chosen in (("heads", change.heads or ()), ("out", change.out), ("sharper heads", tuple(sharper))):
             if not all(0 <= whole(f"a head of layer {layer}", head) < heads[layer] for head in chosen):
                 raise ValueError(f"{name} of layer {layer} must be from 0 to {heads[layer] - 1}, not {chosen}")
         windowed = [window.head for window in change.windows]
@@ -256,3 +280,5 @@ def _check(model: Adapter | GPTJ, changes: Changes) -> None:
             raise ValueError(f"windowed key heads of layer {layer} must be from 0 to {key_heads[layer] - 1}, not {windowed}")
         if len(set(windowed)) < len(windowed):
             raise ValueError(f"a key head of layer {layer} has two windows: give it one")
+        if len(set(sharper)) < len(sharper):
+            raise ValueError(f"a head of layer {layer} is sharpened from two lengths: give it one")

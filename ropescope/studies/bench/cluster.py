@@ -41,8 +41,10 @@ WATCH = {
     "RAY_health_check_failure_threshold": "5",
     "RAY_health_check_timeout_ms": "10000",
     "RAY_raylet_start_wait_time_s": "120",
+    "RAY_worker_niceness": "0",
 }
-"""A node that is gone is missed after a few seconds, one that is busy not that soon."""
+"""A node that is gone is missed after a few seconds, one that is busy not that soon. Workers have the same share of the machine
+as everybody else: at Ray's own niceness of 15 they stand still beside anything else that runs."""
 START = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 
 

@@ -239,7 +239,7 @@ class _Edit:
         self.fault, self.where, self.layer = fault, where, layer
         self.last: tuple[Tensor, tuple[Tensor, Tensor]] | None = None
 
-    def edit_inputs(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def edit_inputs(self, query: Tensor, key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Queries and keys of the fault; the same ones for the same queries, which differential attention uses twice."""
         if self.last is None or self.last[0] is not query:
             parts = self.fault.parts
@@ -248,11 +248,7 @@ class _Edit:
                 self._edited(key, "key") if "key" in parts else key,
             )
             self.last = query, both
-        return self.last[1]
-
-    def edit_mask(self, mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-        """The mask as it is."""
-        return mask
+        return *self.last[1], mask
 
     def edit_output(self, output: Tensor) -> Tensor:
         """The output as it is."""

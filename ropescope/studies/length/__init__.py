@@ -1,4 +1,4 @@
-"""Accuracy on inputs longer than those of training (paper B, figure 5B), and how much of it short inputs predict."""
+"""Accuracy on inputs longer than those of training (paper B, figure 5B): what short inputs predict of it, and by hop count."""
 
 from __future__ import annotations
 
@@ -35,6 +35,25 @@ class Settings:
             raise ValueError(f"lengths must grow, not {', '.join(map(str, self.lengths))}")
 
 
+@dataclass(frozen=True)
+class HopSettings:
+    """Which models to measure by hop count. The sequences are drawn with `seed`, `seed` + 1 and so on."""
+
+    sources: tuple[Path, ...] = option((), "Run folders of training, beside the bundled models.", argument=True)
+    lengths: tuple[int, ...] = option((17, 65, 129, 257, 513, 850, 1700, 3000, 5000), "Tokens of the inputs.")
+    samples: int = option(256, "Sequences per length and draw.")
+    draws: int = option(3, "How many times to draw the sequences, for the spread.")
+    share: int = option(32, "Sequences behind one front, which is read once for all of them.")
+    seed: int = option(0, "Seed of everything random.")
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "draws", "share"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
+            raise ValueError(f"lengths must grow, not {', '.join(map(str, self.lengths)) or 'none'}")
+
+
 STUDIES = (
     Study(
         "generalise",
@@ -50,5 +69,25 @@ STUDIES = (
         figures=here("figures:figures"),
         tables=here("tables:tables"),
         dataset=here("tables:dataset"),
+    ),
+    Study(
+        "hop-lengths",
+        heading="Beyond the length of training",
+        question="How far does it hold?",
+        title=here("tables_hops:title"),
+        help="Accuracy by hop count over length, of several trained models, beside the paper's points. Run it again to resume.",
+        examples=(
+            "ropescope hop-lengths --lengths 17,257,850 --out out/hops",
+            "ropescope hop-lengths out/number-0 out/letter-0 --out out/hops",
+        ),
+        group="The papers",
+        settings=HopSettings,
+        run=here("hops:run"),
+        presets={"paper": {}, "quick": {"lengths": (17, 257, 850), "samples": 64, "draws": 2}},
+        engine=True,
+        headline=here("tables_hops:headline"),
+        figures=here("figures_hops:figures"),
+        tables=here("tables_hops:tables"),
+        dataset=here("tables_hops:dataset"),
     ),
 )

@@ -14,7 +14,7 @@ here, histories = later(__name__), later("ropescope.studies.histories")
 class TrainSettings:
     """What to train, and from which recipe."""
 
-    task: str = option(..., "number or letter.", argument=True)
+    task: str = option(..., "number, letter or redundant.", argument=True)
     preset: str = option(
         "paper", "Recipe to start from: paper, quick (two hops, four layers) or released (paper B's released code)."
     )
@@ -53,7 +53,7 @@ STUDIES = (
         heading="Training",
         question="When do they form?",
         title=here("story:title"),
-        help="Train a GPT-J on the number or letter task, measuring its heads. Safe to interrupt and to resume.",
+        help="Train a GPT-J on the number, letter or redundant task, measuring its heads. Safe to interrupt and to resume.",
         examples=(
             "ropescope train number --seed 0 --out out/number-0",
             "ropescope train number --seeds 0,1,2 --engine ray --address auto --out out/seeds",

@@ -14,20 +14,28 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Statistics = Mapping[str, Array]
+PROSE, PASS_KEYS = "prose", "pass keys"
+"""Texts to calibrate on."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """A ranking: its label, whether it is one of ours, the function, and whether that needs pass keys instead of prose."""
+    """A ranking: its label, whether it is one of ours, the function, and the texts that it is calibrated on."""
 
     label: str
     ours: bool
     score: Callable[[Statistics], Array]
-    needles: bool = False
+    texts: frozenset[str] = frozenset({PROSE})
 
 
 def _lead(found: Statistics) -> Array:
     return found["symbolic"] - found["positional"]
+
+
+def _retrieval_variance(found: Statistics) -> Array:
+    # A copied token counts for far more than 1e-6, so far-variance decides only between heads that copy equally often.
+    variance = found["far_variance"]
+    return found["retrieval"] + 1e-6 * variance / max(float(variance.max()), 1e-300)
 
 
 def _layer_order(found: Statistics) -> Array:
@@ -53,7 +61,16 @@ RANKINGS: dict[str, Ranking] = {
     "far-variance": Ranking("variance of M over contents within far places", True, lambda found: found["far_variance"]),
     "mass": Ranking("attention mass beyond the window", False, lambda found: found["mass"]),
     "retrieval": Ranking(
-        "retrieval-head score: answer tokens that the head copies", False, lambda found: found["retrieval"], needles=True
+        "retrieval-head score: answer tokens that the head copies",
+        False,
+        lambda found: found["retrieval"],
+        frozenset({PASS_KEYS}),
+    ),
+    "retrieval-variance": Ranking(
+        "retrieval-head score, and far-variance among heads that copy equally often",
+        True,
+        _retrieval_variance,
+        frozenset({PROSE, PASS_KEYS}),
     ),
     "mean-vectors": Ranking("mean query and mean key, as kvpress on the fly", False, lambda found: found["mean_vectors"]),
     "entropy": Ranking("entropy of attention", False, lambda found: found["entropy"]),

@@ -26,7 +26,7 @@ from . import Settings
 from .calibrate import copied, prose_statistics
 from .compare import compared
 from .memory import cache_sizes
-from .rankings import RANKINGS, key_head_scores, needs, order, random_order, ranking_named, windowed_count
+from .rankings import PASS_KEYS, PROSE, RANKINGS, key_head_scores, needs, order, random_order, ranking_named, windowed_count
 from .single import SingleHeads
 from .trials import Measures, Trials, worst_loss
 
@@ -190,13 +190,13 @@ def _calibrated(subject: Subject, names: Sequence[str], work: Work) -> tuple[dic
     """Means over passages or pass keys, whichever these rankings need, and what they cost."""
     found: dict[str, NDArray[Any]] = {}
     rows: list[Mapping[str, NDArray[Any]]] = []
-    needles = {RANKINGS[name].needles for name in names}
-    kinds: tuple[tuple[bool, str, Any, Sequence[Any]], ...] = (
-        (False, "calibration", _calibrate, subject.passages),
-        (True, "needle", _needle, subject.needles),
+    wanted = frozenset[str]().union(*(RANKINGS[name].texts for name in names))
+    kinds: tuple[tuple[str, str, Any, Sequence[Any]], ...] = (
+        (PROSE, "calibration", _calibrate, subject.passages),
+        (PASS_KEYS, "needle", _needle, subject.needles),
     )
-    for wanted, label, measure, units in kinds:
-        if wanted in needles:
+    for text, label, measure, units in kinds:
+        if text in wanted:
             files = [f"units/{label}-{n}" for n in range(len(units))]
             of_kind = list(work.units(files, measure, subject, units, label))
             found |= {name: np.mean([row[name] for row in of_kind], 0) for name in of_kind[0]}

@@ -13,10 +13,11 @@ from torch import nn
 from transformers import DynamicCache
 
 from ...models.adapter import Adapter, device_of
+from ...models.adapter.cache import copied_cache
 from ...models.adapter.edits import Changes
 from ...models.adapter.interventions import intervene
 from ...tasks.retrieval import Context
-from .trials import Group, Measures, copied_cache, for_questions, groups_of, ids_of, judged, questions_of
+from .trials import Group, Measures, for_questions, groups_of, ids_of, judged, questions_of
 
 
 class _Passes(NamedTuple):

@@ -14,12 +14,11 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from ...models.adapter import Adapter, device_of
+from ...models.adapter.cache import copied_cache
 from ...models.adapter.edits import Changes
 from ...models.adapter.interventions import intervene
 from ...tasks.retrieval import Context
-
-ROWS = 128
-"""Positions of a text whose logits are turned into probabilities at once."""
+from ..text_losses import text_losses
 
 Group = tuple[Context, ...]
 """Contexts that are read in one batch."""
@@ -61,7 +60,7 @@ class Trials:
                 found[f"{kind}: log probability"] = np.concatenate([each[0] for each in answers])
                 found[f"{kind}: right"] = np.concatenate([each[1] for each in answers])
             if self.prose:
-                found["prose: loss"] = np.stack([self._losses(ids) for ids in self.prose])
+                found["prose: loss"] = np.stack([text_losses(self.adapter.model, ids) for ids in self.prose])
             return found
 
     def _answers(self, group: Group) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -75,18 +74,6 @@ class Trials:
         cache = DynamicCache(config=model.config)
         model(input_ids=ids_of(group, device_of(model)), past_key_values=cache, logits_to_keep=1)
         return for_questions(cache, group)
-
-    def _losses(self, ids: Tensor) -> NDArray[np.float64]:
-        """The loss in nats of every token but the first."""
-        model: Any = self.adapter.model
-        batch = ids[None].to(device_of(model))
-        logits = model(input_ids=batch, use_cache=False).logits[0, :-1]
-        parts = [
-            torch.nn.functional.cross_entropy(some.float(), next_ids, reduction="none")
-            for some, next_ids in zip(logits.split(ROWS), batch[0, 1:].split(ROWS), strict=True)
-        ]
-        losses: NDArray[np.float64] = torch.cat(parts).double().cpu().numpy()
-        return losses
 
 
 def groups_of(contexts: Sequence[Context]) -> list[Group]:
@@ -110,13 +97,6 @@ def for_questions(cache: DynamicCache, group: Group) -> DynamicCache:
     """The cache after contexts, with a row for every question."""
     cache.batch_repeat_interleave(len(group[0].questions))
     return cache
-
-
-def copied_cache(cache: DynamicCache) -> DynamicCache:
-    """A cache that can be continued without changing the one given: layers replace their tensors and do not fill them."""
-    twin = copy.copy(cache)
-    twin.layers = [copy.copy(layer) for layer in cache.layers]
-    return twin
 
 
 def judged(model: Any, group: Group, cache: DynamicCache) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
