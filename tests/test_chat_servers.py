@@ -1,6 +1,7 @@
 """Chat models behind servers that fail as servers do: nothing stored is asked again, no key is kept, errors are one line."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -227,7 +228,10 @@ def test_tasks_are_found_by_name(tmp_path):
         "found = [load_tasks([f'ropescope/{name}'], given) for name in sys.argv[1:]]\n"
         "print(json.dumps([[[sample.input, sample.target] for sample in task.dataset] for (task,) in found]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False, cwd=tmp_path)
+    # pytest-xdist puts this folder on the path, where Inspect AI takes the package for one that is not installed.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-c", code, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     for name, samples in zip(names, json.loads(done.stdout), strict=True):
         assert len(samples) == 2

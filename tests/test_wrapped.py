@@ -1,5 +1,9 @@
 """Models as users have them: compiled, with LoRA, quantised, spread over devices by `accelerate`, offloaded."""
 
+import json
+import subprocess
+import sys
+
 import accelerate
 import bitsandbytes
 import numpy as np
@@ -103,3 +107,25 @@ def test_quantised(tmp_path, bits):
     found = scores(model)
     assert (found.check_error <= found.check_limit).all()
     assert np.abs(found.positional - scores(plain).positional).max() > 0
+
+
+PATCHED = """
+import kvpress, sys, torch, ropescope as rs
+from ropescope.studies.conformance.families import tiny
+ids = torch.tensor(list(map(int, sys.argv[1].split(","))))
+for implementation in ("sdpa", "eager"):
+    model = tiny("llama")
+    model.set_attn_implementation(implementation)
+    print(rs.profile(model, [ids], planes=False, sensitivity=False)["positional"].values.ravel().tolist())
+"""
+
+
+def test_beside_a_library_that_sets_attention_functions():
+    """kvpress sets its own in the instance that models look into, which hides what is registered for all."""
+    pytest.importorskip("kvpress")
+    command = [sys.executable, "-c", PATCHED, ",".join(map(str, IDS[0].tolist()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected = scores(tiny("llama"))["positional"].values.ravel()
+    for line in done.stdout.splitlines():
+        np.testing.assert_allclose(json.loads(line), expected, atol=1e-6)  # "eager" has its softmax in float32

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,7 @@ class Edit(Protocol):
 _observers: list[OnCall] = []  # the last one is called
 _edits: dict[nn.Module, Edit] = {}
 _connected_models: set[nn.Module] = set()
+_hooked: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 @contextlib.contextmanager
@@ -150,30 +152,51 @@ def _by_interface(model: nn.Module) -> Iterator[None]:
     """Most families look up their attention function by name. Ours replaces those they know, under the same names, because
     some families build their masks by the name.
     """
-    from transformers import AttentionInterface  # noqa: PLC0415
     from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415
 
     names: dict[str, Callable[..., Any] | None] = {"sdpa": sdpa_attention_forward, "eager": None}
     theirs: Any = model
     parts: list[Any] = [module.config for module in model.modules() if hasattr(module, "set_attn_implementation")]
     others = [config for config in parts if config._attn_implementation not in names]
     before = [(config, config._attn_implementation) for config in others]
-    mapping = AttentionInterface._global_mapping
-    functions = {name: mapping.get(name) for name in names}  # ours, if another model is connected
-    for name, fused in names.items():
-        AttentionInterface.register(name, _hooked_function(fused))
     try:
-        if others:
-            theirs.set_attn_implementation("sdpa" if theirs._supports_sdpa else "eager")
-        yield
+        with contextlib.ExitStack() as stack:
+            for name, fused in names.items():
+                function: Any = ALL_ATTENTION_FUNCTIONS._local_mapping.get(name, fused)
+                if function not in _hooked:  # it is ours if another model is connected
+                    function = _hooked_function(function)
+                stack.enter_context(attention_function(name, function))
+            if others:
+                theirs.set_attn_implementation("sdpa" if theirs._supports_sdpa else "eager")
+            yield
     finally:
-        for name, function in functions.items():
-            if function is None:
-                mapping.pop(name)
-            else:
-                AttentionInterface.register(name, function)
         for config, implementation in before:
             config._attn_implementation_internal = implementation
+
+
+@contextlib.contextmanager
+def attention_function(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Within it, models of `transformers` find this function under a name.
+
+    Most families look names up in one instance, and what is set there hides what is registered for all instances. Some
+    libraries set theirs there (kvpress), so ours is put in both places.
+    """
+    from transformers import AttentionInterface  # noqa: PLC0415
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415
+
+    mappings = (AttentionInterface._global_mapping, ALL_ATTENTION_FUNCTIONS._local_mapping)
+    before = [mapping.get(name) for mapping in mappings]
+    for mapping in mappings:
+        mapping[name] = function
+    try:
+        yield
+    finally:
+        for mapping, theirs in zip(mappings, before, strict=True):
+            if theirs is None:
+                mapping.pop(name, None)
+            else:
+                mapping[name] = theirs
 
 
 def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -213,6 +236,7 @@ def _hooked_function(fused: Callable[..., Any] | None) -> Callable[..., Any]:
         _notify(edit, module, query, key, value, attention_mask, kwargs, own)
         return result if edit is None else (edit.edit_output(result[0].transpose(1, 2)).transpose(1, 2), result[1])
 
+    _hooked.add(attend)
     return attend
 
 

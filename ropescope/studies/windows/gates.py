@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...models.adapter import Adapter, device_of
+from ...models.adapter.hooks import attention_function
 from ...models.adapter.windows import visible
 from ...tasks.retrieval import Context
 
@@ -74,8 +75,6 @@ def _last_states(model: Any, ids: Tensor, rows: Tensor) -> Tensor:
 @contextmanager
 def mixed(adapter: Adapter, gates: Tensor, sinks: int, window: int) -> Iterator[None]:
     """Within it, every key head's output is its gate times that of the whole context, plus the rest of its window's."""
-    from transformers import AttentionInterface  # noqa: PLC0415
-
     model: Any = adapter.model
     if model.config._attn_implementation != "sdpa":
         raise ValueError("gates need a model whose attention is PyTorch's own function (sdpa)")
@@ -97,13 +96,5 @@ def mixed(adapter: Adapter, gates: Tensor, sinks: int, window: int) -> Iterator[
         gate = gates[rows[module]].repeat_interleave(query.shape[1] // key.shape[1])[:, None, None].to(whole.dtype)
         return (gate * whole + (1 - gate) * part).transpose(1, 2).contiguous(), None
 
-    mapping = AttentionInterface._global_mapping
-    before = mapping.get("sdpa")
-    AttentionInterface.register("sdpa", attend)
-    try:
+    with attention_function("sdpa", attend):
         yield
-    finally:
-        if before is None:
-            mapping.pop("sdpa")
-        else:
-            AttentionInterface.register("sdpa", before)
