@@ -1,12 +1,11 @@
 """Sharpened heads: logits grow as plain attention, head by head and query by query, says; with any cache and other changes."""
 
 import math
-import sys
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
+from slow_attention import FAMILIES, LENGTH, SINKS, STEPS, TOKENS, WINDOW, by_oracle, ids, limit, step_by_step
 from transformers import DynamicCache, StaticCache
 
 import ropescope as rs
@@ -16,59 +15,10 @@ from ropescope.models.adapter.planes import heads_of
 from ropescope.models.gptj import sharpened
 from ropescope.studies.conformance.families import tiny
 
-TOKENS, LENGTH = 20, 5
-SINKS, WINDOW = 2, 3
-FAMILIES = ["llama", "gpt_neox", "mistral", "gemma2", "gemma3_text", "gpt_oss"]
-"""Grouped queries, every head its own keys, sliding layers, soft-cap, two bases, sinks of its own."""
-
-
-def ids(batch: int = 2, tokens: int = TOKENS) -> torch.Tensor:
-    return torch.randint(4, 60, (batch, tokens), generator=torch.Generator().manual_seed(3))
-
-
-def limit(family: str) -> float:
-    """Rounding: families that take the softmax in single precision, and others."""
-    return 1e-5 if family.startswith(("gemma", "gpt_oss", "gptj")) else 1e-9
-
-
-def plain_attention(sharper: set[tuple[int, int]], windowed: frozenset[tuple[int, int]] = frozenset()):
-    """Attention head by head and query by query over a list of keys, with what families add to it."""
-
-    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, s_aux=None, **_):
-        batch, heads, tokens, _ = query.shape
-        output = value.new_zeros(batch, tokens, heads, value.shape[-1])
-        shared = heads // key.shape[1]
-        for b, h, t in torch.cartesian_prod(*map(torch.arange, (batch, heads, tokens))).tolist():
-            keys = [p for p in range(t + 1) if attention_mask is None or attention_mask[-1, 0, t, p] == 0]
-            if (module.layer_idx, h // shared) in windowed:
-                keys = [p for p in keys if p < SINKS or p > t - WINDOW]
-            factor = max(1.0, math.log(len(keys)) / math.log(LENGTH)) if (module.layer_idx, h) in sharper else 1.0
-            logits = [factor * float(query[b, h, t] @ key[b, h // shared, p]) * scaling for p in keys]
-            if softcap is not None:
-                logits = [softcap * math.tanh(logit / softcap) for logit in logits]
-            weights = [math.exp(logit) for logit in logits]
-            total = sum(weights) + (0 if s_aux is None else math.exp(s_aux[h]))
-            for p, weight in zip(keys, weights, strict=True):
-                output[b, t, h] += weight / total * value[b, h // shared, p]
-        return output, None
-
-    return attend
-
 
 def some_heads(adapter: rs.Adapter) -> list[tuple[int, int]]:
     """Every second query head."""
     return [(layer, head) for layer, number in heads_of(adapter).items() for head in range(number)][::2]
-
-
-def by_oracle(adapter, monkeypatch, *sets):
-    """Logits of the model by plain attention, and its own."""
-    model = adapter.model
-    module = sys.modules[type(adapter.modules[0]).__module__]
-    with torch.no_grad():
-        unchanged = model(input_ids=ids(), use_cache=False).logits
-        model.set_attn_implementation("eager")
-        monkeypatch.setattr(module, "eager_attention_forward", plain_attention(*sets))
-        return model(input_ids=ids(), use_cache=False).logits, unchanged
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -77,7 +27,7 @@ def test_sharpened_heads_are_plain_attention_with_larger_logits(family, monkeypa
     chosen = some_heads(adapter)
     with torch.no_grad(), rs.intervene(adapter, rs.sharpen_heads(chosen, LENGTH)):
         shown = adapter.model(input_ids=ids(), use_cache=False).logits
-    expected, unchanged = by_oracle(adapter, monkeypatch, set(chosen))
+    expected, unchanged = by_oracle(adapter, monkeypatch, set(), set(chosen))
     torch.testing.assert_close(shown, expected, atol=limit(family), rtol=0)
     torch.testing.assert_close(shown[:, :LENGTH], unchanged[:, :LENGTH], atol=limit(family), rtol=0)
     assert (expected - unchanged)[:, LENGTH:].abs().max() > 1e-4
@@ -90,12 +40,12 @@ def test_a_windowed_head_counts_the_keys_that_it_sees(monkeypatch):
     changes = combine(rs.window_heads(windowed, SINKS, WINDOW), rs.sharpen_heads(sharper, LENGTH))
     with torch.no_grad(), rs.intervene(adapter, changes):
         shown = adapter.model(input_ids=ids(), use_cache=False).logits
-    expected, _ = by_oracle(adapter, monkeypatch, set(sharper), frozenset(windowed))
+    expected, _ = by_oracle(adapter, monkeypatch, set(windowed), set(sharper))
     torch.testing.assert_close(shown, expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "falcon", "gptj", "deepseek_v3"])
-@pytest.mark.parametrize("steps", [(12, 13, 14, 15, 16, 17, 18, 19, 20), (7, 12, 20)])
+@pytest.mark.parametrize("steps", STEPS)
 def test_step_by_step_with_a_cache_is_prefill(family, steps):
     """One token at a time, or several; the usual cache, which holds less for sliding layers, and one with empty places."""
     adapter = rs.Adapter(tiny(family))
@@ -105,11 +55,7 @@ def test_step_by_step_with_a_cache_is_prefill(family, steps):
     with torch.no_grad(), rs.intervene(adapter, rs.sharpen_heads(some_heads(adapter), LENGTH)):
         whole = adapter.model(input_ids=ids(), use_cache=False).logits
         for cache in caches:
-            parts = [
-                adapter.model(input_ids=ids()[:, start:stop], past_key_values=cache).logits
-                for start, stop in pairwise((0, *steps))
-            ]
-            torch.testing.assert_close(torch.cat(parts, 1), whole, atol=limit(family), rtol=0)
+            torch.testing.assert_close(step_by_step(adapter, cache, steps), whole, atol=limit(family), rtol=0)
 
 
 def test_padding_in_front_is_not_counted():

@@ -1,51 +1,14 @@
 """Windowed heads: masking is plain attention over the keys listed, and a cache that holds less gives the same logits."""
 
-import math
-import sys
-from itertools import pairwise
-
 import pytest
 import torch
+from slow_attention import FAMILIES, SINKS, STEPS, TOKENS, WINDOW, by_oracle, ids, limit, step_by_step
 from transformers import DynamicCache
 
 import ropescope as rs
 from ropescope.models.adapter.interventions import combine
 from ropescope.models.adapter.planes import key_heads_of
 from ropescope.studies.conformance.families import tiny
-
-TOKENS, SINKS, WINDOW = 20, 2, 3
-
-
-def ids(batch: int = 2, tokens: int = TOKENS) -> torch.Tensor:
-    return torch.randint(4, 60, (batch, tokens), generator=torch.Generator().manual_seed(3))
-
-
-def limit(family: str) -> float:
-    """Rounding: families that take the softmax in single precision, and others."""
-    return 1e-5 if family.startswith(("gemma", "gpt_oss", "gptj")) else 1e-9
-
-
-def plain_attention(windowed: set[tuple[int, int]]):
-    """Attention head by head and query by query over a list of keys, with what families add to it."""
-
-    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, s_aux=None, **_):
-        batch, heads, tokens, _ = query.shape
-        output = value.new_zeros(batch, tokens, heads, value.shape[-1])
-        shared = heads // key.shape[1]
-        for b, h, t in torch.cartesian_prod(*map(torch.arange, (batch, heads, tokens))).tolist():
-            allowed = [p for p in range(t + 1) if attention_mask is None or attention_mask[-1, 0, t, p] == 0]
-            if (module.layer_idx, h // shared) in windowed:
-                allowed = [p for p in allowed if p < SINKS or p > t - WINDOW]
-            logits = [float(query[b, h, t] @ key[b, h // shared, p]) * scaling for p in allowed]
-            if softcap is not None:
-                logits = [softcap * math.tanh(logit / softcap) for logit in logits]
-            weights = [math.exp(logit) for logit in logits]
-            total = sum(weights) + (0 if s_aux is None else math.exp(s_aux[h]))
-            for p, weight in zip(allowed, weights, strict=True):
-                output[b, t, h] += weight / total * value[b, h // shared, p]
-        return output, None
-
-    return attend
 
 
 def some_heads(adapter: rs.Adapter) -> list[tuple[int, int]]:
@@ -54,20 +17,13 @@ def some_heads(adapter: rs.Adapter) -> list[tuple[int, int]]:
     return sorted({*every[::2], *(pair for pair in every if pair[0] == every[-1][0])})
 
 
-# Grouped queries, every head its own keys, sliding layers, soft-cap, two bases, sinks of its own
-@pytest.mark.parametrize("family", ["llama", "gpt_neox", "mistral", "gemma2", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_windows_are_plain_attention_over_the_keys_listed(family, monkeypatch):
-    model = tiny(family)
-    adapter = rs.Adapter(model)
+    adapter = rs.Adapter(tiny(family))
     chosen = some_heads(adapter)
     with torch.no_grad(), rs.intervene(adapter, rs.window_heads(chosen, SINKS, WINDOW)):
-        shown = model(input_ids=ids(), use_cache=False).logits
-    model.set_attn_implementation("eager")
-    module = sys.modules[type(adapter.modules[0]).__module__]
-    with torch.no_grad():
-        unchanged = model(input_ids=ids(), use_cache=False).logits
-        monkeypatch.setattr(module, "eager_attention_forward", plain_attention(set(chosen)))
-        expected = model(input_ids=ids(), use_cache=False).logits
+        shown = adapter.model(input_ids=ids(), use_cache=False).logits
+    expected, unchanged = by_oracle(adapter, monkeypatch, set(chosen))
     torch.testing.assert_close(shown, expected, atol=limit(family), rtol=0)
     assert (expected - unchanged).abs().max() > 1e-4
 
@@ -89,7 +45,7 @@ def test_windows_of_older_families(family):
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "gpt_oss", "falcon", "gptj"])
-@pytest.mark.parametrize("steps", [(12, 13, 14, 15, 16, 17, 18, 19, 20), (7, 12, 20)])
+@pytest.mark.parametrize("steps", STEPS)
 def test_step_by_step_with_either_cache_is_prefill(family, steps):
     """One token at a time, or several; the usual cache with a mask, and one that holds less."""
     adapter = rs.Adapter(tiny(family))
@@ -97,11 +53,7 @@ def test_step_by_step_with_either_cache_is_prefill(family, steps):
     with torch.no_grad(), rs.intervene(adapter, changes):
         whole = adapter.model(input_ids=ids(), use_cache=False).logits
         for cache in (DynamicCache(config=adapter.model.config), rs.WindowedCache(adapter, changes)):
-            parts = [
-                adapter.model(input_ids=ids()[:, start:stop], past_key_values=cache).logits
-                for start, stop in pairwise((0, *steps))
-            ]
-            torch.testing.assert_close(torch.cat(parts, 1), whole, atol=limit(family), rtol=0)
+            torch.testing.assert_close(step_by_step(adapter, cache, steps), whole, atol=limit(family), rtol=0)
 
 
 def test_a_windowed_cache_holds_less():
