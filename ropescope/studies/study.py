@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..console import name_of
+
 if TYPE_CHECKING:
     import xarray as xr
 
@@ -151,6 +153,16 @@ class Work:
 
         paths = [self.folder / f"{name}.safetensors" for name in names]
         yield from self.progress(cached_units(paths, compute, shared, units, self.engine), len(units), label)
+
+
+def model_folder(name: str) -> Callable[[Any], Path]:
+    """The default run folder of a study of one model: named after the study and the model."""
+
+    def folder(settings: Any) -> Path:
+        path = Path(settings.model)
+        return Path("out") / f"{name}-{path.stem if path.is_file() else name_of(path)}"
+
+    return folder
 
 
 def check_seed(seed: int | None) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...console import name_of
-from ..study import Study, later, option
+from ..study import Study, later, model_folder, option
 
 here = later(__name__)
 
@@ -47,12 +46,6 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
 
-def _folder(settings: Settings) -> Path:
-    """The default run folder: named after the model."""
-    path = Path(settings.model)
-    return Path("out") / f"choice-{path.stem if path.is_file() else name_of(path)}"
-
-
 STUDIES = (
     Study(
         "choice",
@@ -70,7 +63,7 @@ STUDIES = (
         settings=Settings,
         presets={"full": {}, "quick": {"lengths": (12, 16, 24, 32), "runs": 2, "samples": 3}},
         run=here("run:run"),
-        out=_folder,
+        out=model_folder("choice"),
         headline=here("tables:headline"),
         figures=here("figures:figures"),
         tables=here("tables:tables"),

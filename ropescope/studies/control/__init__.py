@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...console import name_of
-from ..study import Study, later, option
+from ..study import Study, later, model_folder, option
 
 here = later(__name__)
 
@@ -45,12 +44,6 @@ class Settings:
             raise ValueError(f"inputs must be from 40 to 45600, not {self.inputs}")
 
 
-def _folder(settings: Settings) -> Path:
-    """The default run folder: named after the model."""
-    path = Path(settings.model)
-    return Path("out") / f"control-{path.stem if path.is_file() else name_of(path)}"
-
-
 STUDIES = (
     Study(
         "control",
@@ -63,7 +56,7 @@ STUDIES = (
         group="Your model",
         settings=Settings,
         run=here("run:run"),
-        out=_folder,
+        out=model_folder("control"),
         headline=here("tables:headline"),
         figures=here("figures:figures"),
         tables=here("tables:tables"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from ...console import name_of
-from ..study import Study, later, option
+from ..study import Study, later, model_folder, option
 
 here = later(__name__)
 
@@ -49,12 +47,6 @@ class Settings:
             raise ValueError(f"batch must be at least 1, not {self.batch}")
 
 
-def _folder(settings: Settings) -> Path:
-    """The default run folder: named after the model."""
-    path = Path(settings.model)
-    return Path("out") / f"profile-{path.stem if path.is_file() else name_of(path)}"
-
-
 STUDIES = (
     Study(
         "profile",
@@ -70,7 +62,7 @@ STUDIES = (
         settings=Settings,
         run=here("run:run"),
         engine=True,
-        out=_folder,
+        out=model_folder("profile"),
         headline=here("tables:headline"),
         figures=here("figures:figures"),
         tables=here("tables:tables"),

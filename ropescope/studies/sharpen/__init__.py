@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...console import name_of
-from ..study import Study, later, option
+from ..study import Study, later, model_folder, option
 
 here = later(__name__)
 
@@ -33,12 +32,6 @@ class Settings:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
-def _folder(settings: Settings) -> Path:
-    """The default run folder: named after the model."""
-    path = Path(settings.model)
-    return Path("out") / f"sharpen-{path.stem if path.is_file() else name_of(path)}"
-
-
 STUDIES = (
     Study(
         "sharpen",
@@ -54,7 +47,7 @@ STUDIES = (
         group="Your model",
         settings=Settings,
         run=here("run:run"),
-        out=_folder,
+        out=model_folder("sharpen"),
         headline=here("tables:headline"),
         figures=here("figures:figures"),
         tables=here("tables:tables"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from ...console import name_of
-from ..study import Study, later, option
+from ..study import Study, later, model_folder, option
 
 here = later(__name__)
 
@@ -61,12 +59,6 @@ class Settings:
             )
 
 
-def _folder(settings: Settings) -> Path:
-    """The default run folder: named after the model."""
-    path = Path(settings.model)
-    return Path("out") / f"windows-{path.stem if path.is_file() else name_of(path)}"
-
-
 STUDIES = (
     Study(
         "windows",
@@ -84,7 +76,7 @@ STUDIES = (
         group="Your model",
         settings=Settings,
         run=here("run:run"),
-        out=_folder,
+        out=model_folder("windows"),
         headline=here("tables:headline"),
         figures=here("figures:figures"),
         tables=here("tables:tables"),
