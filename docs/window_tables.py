@@ -12,7 +12,7 @@ from docs.big_models import measured_rates
 from ropescope.runs import Run, read_run
 from ropescope.studies.bench.estimates import LLAMAS, MACHINES
 from ropescope.studies.windows.rankings import RANKINGS
-from ropescope.studies.windows.tables import LABELS, behind_best
+from ropescope.studies.windows.tables import LABELS, behind_best, windows_of
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -24,7 +24,7 @@ def recorded() -> list[Run]:
 
 
 def _name(run: Run) -> str:
-    return f"{run.config['model']}, {run.config['sinks']} + {run.config['window']}"
+    return f"{run.config['model']}, {windows_of(run)}"
 
 
 def answers(row: dict[str, Any]) -> str:

@@ -83,3 +83,20 @@ def test_another_history_gives_another_verdict(runs, rows, tmp_path, claim, expe
             run = Run(folder, run.summary)  # noqa: PLW2901
         doctored.append(run)
     assert CASES[claim].row(Runs(doctored)).verdict == expected
+
+
+def test_released_runs_are_judged_and_ours_stand_behind(runs):
+    """Runs by the released recipe take the place of ours where a rule reads them; the others keep their verdict."""
+    ours = [run for run in runs if run.command != "train" or run.config.get("clip") is None]
+    released = []
+    for run in ours:
+        if run.command == "train" and run.name.startswith("letter"):
+            results = {**run.results, "test_accuracy": {**run.results["test_accuracy"], "4-hop": 0.5}}
+            released.append(Run(run.folder, {**run.summary, "config": {**run.config, "clip": 1.0}, "results": results}))
+    both = Runs([*ours, *released])
+    alone = {name: CASES[name].row(Runs(ours)) for name in ("B-2-letter-accuracy", "B-2-number-accuracy")}
+    letter, number = (CASES[name].row(both) for name in alone)
+    before = alone["B-2-letter-accuracy"]
+    assert (before.verdict, letter.verdict) == ("reproduced", "not")
+    assert letter.ours.endswith(f". By our recipe: {before.ours} (reproduced)")
+    assert number == alone["B-2-number-accuracy"]

@@ -10,9 +10,9 @@ import numpy as np
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...tasks import TASKS
 from ..claims import Found, NotRunError, Runs, claims_in, every, graded, listed, span
-from .trained import GAMMA, NEAR, SEEDS, SETTING, Trained, by_seed, near, parameter_count, pure_heads, trained
+from .trained import GAMMA, NEAR, SEEDS, SETTING, Trained, by_seed, near, parameter_count, pure_heads, trained, with_earlier
 
-claim = claims_in("The number and letter tasks, and how they are learned")
+claim = with_earlier(claims_in("The number and letter tasks, and how they are learned"))
 
 
 @claim(

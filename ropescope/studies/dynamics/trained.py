@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...runs import Run, Trajectory, read_trajectory
-from ..claims import NotRunError, Runs
+from ..claims import Found, NotRunError, Rule, Runs
 from ..histories.milestones import milestones
 
 GAMMA = "0.1"
@@ -51,10 +52,11 @@ class Trained:
 
 _known: WeakKeyDictionary[Runs, list[Trained]] = WeakKeyDictionary()
 """Histories take a moment to read, and many rules need them."""
+_without_released: WeakKeyDictionary[Runs, Runs | None] = WeakKeyDictionary()
 
 
 def trained(runs: Runs, task: str) -> list[Trained]:
-    """Training runs of a task at paper B's size: 12 layers of one head, four hop counts."""
+    """Training runs of a task at paper B's size: 12 layers of one head, four hop counts; by the released recipe, if any are."""
     if runs not in _known:
         read = [(run, read_trajectory(run.folder).looks()) for run in runs.of("train")]
         _known[runs] = [Trained(run, history, milestones(history)) for run, history in read]
@@ -72,7 +74,42 @@ def trained(runs: Runs, task: str) -> list[Trained]:
         gaps = [name for name, values in one.history.measures.items() if not np.isfinite(values).all() and name not in BESIDE]
         if gaps:
             raise NotRunError(f"{one.run.name} holds steps without {', '.join(gaps)}")
-    return sorted(full, key=lambda one: one.seed)
+    as_released = [one for one in full if is_released(one.run)]
+    return sorted(as_released or full, key=lambda one: one.seed)
+
+
+def is_released(run: Run) -> bool:
+    """Whether a run was trained by the recipe of paper B's released code, which alone clips gradients."""
+    return run.config.get("clip") is not None
+
+
+Claims = Callable[..., Callable[[Rule], Rule]]
+
+
+def with_earlier(claim: Claims) -> Claims:
+    """The decorator of rules, for rules that are judged on runs by the released recipe, with what runs by ours say behind."""
+    return lambda *told: lambda rule: claim(*told)(_with_earlier(rule))
+
+
+def _with_earlier(rule: Rule) -> Rule:
+    @wraps(rule)
+    def judged(runs: Runs) -> Found:
+        found = rule(runs)
+        if runs not in _without_released:
+            ours = [run for run in runs.all if run.command != "train" or not is_released(run)]
+            _without_released[runs] = Runs(ours) if len(ours) < len(runs.all) else None
+        others = _without_released[runs]
+        if others is None:
+            return found
+        try:
+            earlier = rule(others)
+        except NotRunError:
+            return found
+        if earlier.run == found.run:  # no run by the released recipe that this rule reads
+            return found
+        return replace(found, ours=f"{found.ours}. By our recipe: {earlier.ours} ({earlier.verdict})")
+
+    return judged
 
 
 def by_seed(runs: Sequence[Trained], describe: Callable[[Trained], str]) -> str:

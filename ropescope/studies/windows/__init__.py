@@ -32,7 +32,9 @@ class Settings:
     contexts: int = option(1, "Held-out contexts of each kind, binding and passkey.")
     questions: int = option(10, "Questions on each context.")
     tokens: int = option(1000, "Length of a held-out context.")
-    prefill: str = option("windowed", "windowed, or full: contexts are read in full, and windows begin with the question.")
+    prefill: str = option(
+        "full", "full: contexts are read in full, windows begin with the question; or windowed: at prefill, too."
+    )
     cache_tokens: int = option(4000, "Tokens to measure the cache with; 0 for none.")
     gates: int = option(0, "Steps of training gates as DuoAttention does, to compare with; 0 for none.")
     dtype: str = option("float32", "float32, float64 or bfloat16.")

@@ -10,7 +10,7 @@ from .tables import RANDOM, lead_of
 
 claim = claims_in("Real language models")
 WINDOW = 64
-"""Last positions of the windows that rankings are judged at; runs with others are shown, not judged."""
+"""Last positions of the windows that rankings are judged at, after a prefill in full; other runs are shown, not judged."""
 MODELS = 4
 """Models that are enough to judge a ranking by."""
 FEW = 10
@@ -21,7 +21,10 @@ def _compared(runs: Runs) -> list[Run]:
     found = [
         run
         for run in runs.of("windows")
-        if run.results.get("areas") is not None and run.results["candidates"] >= FEW and run.config["window"] == WINDOW
+        if run.results.get("areas") is not None
+        and run.results["candidates"] >= FEW
+        and run.config["window"] == WINDOW
+        and run.config["prefill"] == "full"
     ]
     if not found:
         raise NotRunError("no run of `ropescope windows` that compares rankings")

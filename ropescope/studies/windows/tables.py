@@ -29,12 +29,18 @@ def headline(run: Run) -> str:
     before, after = found["before"], found["after"]
     kinds = ", ".join(f"{kind} {before[name]:.2f} to {after[name]:.2f}" for name, kind in _kinds(before))
     text = f"{run.config['model']}: {len(found['windowed'])} of {found['candidates']} key heads windowed"
-    text += f" ({run.config['sinks']} + {run.config['window']}); log probability of answers: {kinds}"
+    text += f" ({windows_of(run)}); log probability of answers: {kinds}"
     text += f"; perplexity {perplexity(before):.2f} to {perplexity(after):.2f}"
     cache = found.get("cache")
     if cache is not None:
         text += f"; cache at {cache['tokens']:,} tokens {cache['windowed_bytes'] / cache['full_bytes']:.0%}"
     return text
+
+
+def windows_of(run: Run) -> str:
+    """Sinks and window, and when they begin: with the question, or when the context is read."""
+    at_prefill = ", at prefill, too" if run.config["prefill"] == "windowed" else ""
+    return f"{run.config['sinks']} + {run.config['window']}{at_prefill}"
 
 
 def perplexity(found: Mapping[str, Any]) -> float:
