@@ -52,7 +52,7 @@ LLAMA_70B = {
 
 
 def wrong(checks):
-    return {check.layer: [each.said for _, each in check.departed] for check in checks if check.departed}
+    return {check.layer: [each.cause for _, each in check.departed] for check in checks if check.departed}
 
 
 @pytest.mark.parametrize("family", KINDS)
@@ -182,7 +182,7 @@ def test_one_layer_of_a_70b_without_the_model(tmp_path, equal):
     assert (check.layer, check.departed, check.undecided) == (40, [], "")
     assert check.fits[0].rotation.head_dim == 128
     (check,) = rs.check_rope(dumped(tmp_path, LLAMA_70B, Rope(128, base=5e5), equal=equal))
-    assert "scaling is missing (llama3)" in check.departed[0][1].said
+    assert "scaling is missing (llama3)" in check.departed[0][1].cause
 
 
 def test_a_dump_against_a_dump_and_a_model(tmp_path):

@@ -174,7 +174,7 @@ def test_causes_are_named(said):
     keys = one * turns
     found = departures(fit_rotation(np.concatenate([keys.real, keys.imag], -1), prefer=CLAIM.planes), CLAIM)
     assert len(found) == 1
-    assert said in found[0].said
+    assert said in found[0].cause
     assert found[0].position is not None
 
 
@@ -185,7 +185,7 @@ def test_the_place_where_angles_part():
     keys = one * np.exp(1j * np.outer(rounded(places.astype(float), "bfloat16"), CLAIM.frequencies))
     (found,) = departures(fit_rotation(np.concatenate([keys.real, keys.imag], -1), None, places, 2.0**-24, CLAIM.planes), CLAIM)
     assert (found.what, found.position) == ("precision", 257.0)
-    assert found.said == "position numbers are rounded to bfloat16"
+    assert found.cause == "position numbers are rounded to bfloat16"
 
 
 def test_queries_and_keys_that_disagree():
@@ -197,8 +197,8 @@ def test_queries_and_keys_that_disagree():
         return anchored(fit_rotation(after, noise=1e-12), after, before.numpy())
 
     assert agreement(rotation(rope, 0), rotation(rope, 0)) == []
-    assert "number 1 for queries and 0 for keys" in agreement(rotation(rope, 1), rotation(rope, 0))[0].said
-    assert "queries turn by" in agreement(rotation(other, 0), rotation(rope, 0))[0].said
+    assert "number 1 for queries and 0 for keys" in agreement(rotation(rope, 1), rotation(rope, 0))[0].cause
+    assert "queries turn by" in agreement(rotation(other, 0), rotation(rope, 0))[0].cause
     assert agreement(rotation(rope, 2), rotation(rope, 2)) == []  # where counting starts does not matter
 
 
@@ -221,5 +221,5 @@ def test_rounding_of_large_slow_planes_is_no_departure(size, mirrored):
     keys = torch.cat((a * cos - b * sin, b * cos + (-1 if mirrored else 1) * a * sin), -1).double().numpy()
     claim = Claim(rates, "half")
     found = fit_rotation(keys, noise=UNITS[torch.bfloat16], prefer=claim.planes)
-    said = [each.said for each in departures(found, claim)]
+    said = [each.cause for each in departures(found, claim)]
     assert [text.split(":")[0] for text in said] == (["it is no rotation"] if mirrored else [])

@@ -92,7 +92,7 @@ def check_rope(
     reference  what is right: by default what the configuration claims; or a model of `transformers`, or another manifest
     tokens     for models: tokens of a pass
 
-    Every member has `layer`, `departed` (pairs of "query", "key" or both, and a departure with `said`, its cause, and
+    Every member has `layer`, `departed` (pairs of "query", "key" or both, and a departure with `cause`, one sentence, and
     `position`, from where on), `scaling`, `precision` and `fits`, which hold the fitted rotations. A layer is right if
     `departed` is empty and so is `undecided`.
 
@@ -105,7 +105,7 @@ def check_rope(
     >>> [(check.layer, str(check.scaling), check.departed) for check in rs.check_rope(model)]
     [(0, 'none (base 500000)', []), (1, 'none (base 500000)', [])]
     >>> model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq.bfloat16().float()
-    >>> print(rs.check_rope(model)[0].departed[0][1].said)
+    >>> print(rs.check_rope(model)[0].departed[0][1].cause)
     frequencies are rounded to bfloat16
     """
     claims = None
@@ -177,12 +177,12 @@ def _fit_turned(turned: Turned, claims: Claims) -> Fit:
 def _checked(layer: int, fits: list[Fit], undecided: str = "") -> LayerCheck:
     """All departures of a layer, each once, and those of queries from keys."""
     departed: list[tuple[str, Departure]] = []
-    said: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for fit in fits:
         for each in fit.departures:
-            if (fit.part, each.what) not in said:
+            if (fit.part, each.what) not in reported:
                 departed.append((fit.part, each))
-                said.add((fit.part, each.what))
+                reported.add((fit.part, each.what))
     for start in range(0, len(fits) - 1, 2):
         query, key = fits[start : start + 2]
         if (query.part, key.part) == ("query", "key") and not departed:

@@ -89,8 +89,10 @@ def not_reproduced(rows: Sequence[Claim]) -> Finding | None:
         for verdict, count in counted(part).items()
         if count
     ]
-    said = [verdict for verdict in VERDICTS if any(row["verdict"] == verdict for row in values)]
-    colour = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=said, range=[COLOURS[verdict] for verdict in said]))
+    present = [verdict for verdict in VERDICTS if any(row["verdict"] == verdict for row in values)]
+    colour = alt.Color(
+        "verdict:N", title=None, scale=alt.Scale(domain=present, range=[COLOURS[verdict] for verdict in present])
+    )
     chart = (
         chart_of(values)
         .mark_bar()

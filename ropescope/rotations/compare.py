@@ -50,15 +50,20 @@ class Departure:
     """One difference from what is claimed.
 
     what      which property of the rotation
-    said      one sentence with the cause, where it is known
+    cause     in one sentence, where it is known
     position  the first position number at which angles part; None if it is not about angles
     plane     the plane that parts first
     """
 
     what: What
-    said: str
+    cause: str
     position: float | None = None
     plane: int | None = None
+
+    @property
+    def said(self) -> str:
+        """The older name of `cause`."""
+        return self.cause
 
 
 def departures(found: Rotation, claim: Claim) -> list[Departure]:
@@ -68,7 +73,7 @@ def departures(found: Rotation, claim: Claim) -> list[Departure]:
     >>> from ropescope.rotations import Claim, departures
     >>> keys = rs.Rope(8, base=500.0).rotate(torch.randn(2, 1, 8).double().expand(2, 32, 8), range(32)).numpy()
     >>> claim = Claim(10000.0 ** (-np.arange(4) / 4), "half", constants={"base": 10000.0})
-    >>> print(departures(rs.fit_rotation(keys), claim)[0].said)
+    >>> print(departures(rs.fit_rotation(keys), claim)[0].cause)
     base is 500, not 10000
     """
     claimed = bool(np.any(claim.frequencies))
@@ -121,8 +126,8 @@ def _layout(found: Rotation, claim: Claim) -> list[Departure]:
             ):
                 ours = (theirs[0], int(turning[-1]) - begin + 1)
         if ours != theirs:
-            said = f"dimensions {_range(*ours)} turn, not {_range(*theirs)}"
-            return [Departure("dimensions", f"{said} ({2 * ours[1]} instead of {2 * theirs[1]})", start, int(turning[0]))]
+            cause = f"dimensions {_range(*ours)} turn, not {_range(*theirs)}"
+            return [Departure("dimensions", f"{cause} ({2 * ours[1]} instead of {2 * theirs[1]})", start, int(turning[0]))]
     rates = _inside(found, claim)
     number = min(len(rates), len(claim.frequencies))
     both = rates[:number] * claim.frequencies[:number]
@@ -200,15 +205,15 @@ def _angles(found: Rotation, claim: Claim) -> list[Departure]:
     if parted is None and not off:
         return []
     place, plane = parted or (None, int((np.abs(found.frequencies - rates) / allowed).argmax()))
-    for said, other in _candidates(found, claim):
+    for cause, other in _candidates(found, claim):
         if explained(found.seen, np.exp(1j * np.outer(found.seen.positions, other)), other) <= 1 and not _beyond(found, other):
-            return [Departure("frequencies", said, place, plane)]
+            return [Departure("frequencies", cause, place, plane)]
     if (why := explanation(found.seen, rates)) is not None:
         what: What = "precision" if "rounded" in why or "computed" in why else "positions"
         return [Departure(what, why, place, plane)]
     if not found.linear:
-        said = f"angles do not grow evenly with the position (by {found.residual:.2g} radians)"
-        return [Departure("positions", said, place, plane)]
+        cause = f"angles do not grow evenly with the position (by {found.residual:.2g} radians)"
+        return [Departure("positions", cause, place, plane)]
     return [Departure("frequencies", _scaling_of(found, claim), place, plane)]
 
 
@@ -228,8 +233,8 @@ def _candidates(found: Rotation, claim: Claim) -> Iterator[tuple[str, Array]]:
                 _padded(found, claim, plain(base, number)),
             )
         for size in {found.head_dim, 4 * number, number, 2 * found.head_dim} - {2 * number}:
-            said = f"frequencies are computed for {size} dimensions, not {2 * number}"
-            yield said, _padded(found, claim, base ** (-2 * np.arange(number) / size))
+            cause = f"frequencies are computed for {size} dimensions, not {2 * number}"
+            yield cause, _padded(found, claim, base ** (-2 * np.arange(number) / size))
         unscaled = plain(base, number)
         twice = claim.frequencies**2 / unscaled
         if claim.scaling not in ("", "default"):
@@ -271,15 +276,15 @@ def _lengths(found: Rotation, claim: Claim) -> list[Departure]:
         return []
     if abs(found.factor / claim.factor - 1) <= 8 * float(np.median(found.seen.noise)) + 1e-6:
         return []
-    said = f"the factor on lengths is {found.factor:.4g}, not {claim.factor:.4g}"
-    return [Departure("factor", said, _start(found.seen))]
+    cause = f"the factor on lengths is {found.factor:.4g}, not {claim.factor:.4g}"
+    return [Departure("factor", cause, _start(found.seen))]
 
 
 def agreement(query: Rotation, key: Rotation) -> list[Departure]:
     """Departures of the rotation of queries from that of keys."""
     if query.pairing != key.pairing or query.planes.count != key.planes.count:
-        said = f"queries are paired {_layout_text(query)}, keys {_layout_text(key)}"
-        return [Departure("agreement", said)] if "none" in (query.pairing, key.pairing) or query.turning.any() else []
+        cause = f"queries are paired {_layout_text(query)}, keys {_layout_text(key)}"
+        return [Departure("agreement", cause)] if "none" in (query.pairing, key.pairing) or query.turning.any() else []
     apart = np.abs(query.frequencies - key.frequencies)
     rounding = SURE * (query.errors + key.errors) + 2 * SINGLE * np.abs(key.frequencies)
     if query.linear and key.linear and (apart > rounding).any():

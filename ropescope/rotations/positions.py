@@ -41,14 +41,14 @@ def explanation(seen: Seen, frequencies: Array) -> str | None:
     """What about positions or precision explains the turns seen, given the right frequencies; None if nothing we know."""
     angles = np.outer(seen.positions, frequencies)
     # Several may do at few positions: the nearest is the likeliest, and of equal ones the first.
-    tried = [(explained(seen, turns, frequencies), said) for said, turns in _precisions(seen.positions, frequencies)]
+    tried = [(explained(seen, turns, frequencies), cause) for cause, turns in _precisions(seen.positions, frequencies)]
     off, nearest = min(tried, key=lambda each: each[0])
     if off <= 1 and off < 0.5 * explained(seen, np.exp(1j * angles), frequencies):
         return nearest
-    for said, numbers in _numberings(seen):
+    for cause, numbers in _numberings(seen):
         changed = not np.array_equal(numbers, seen.positions)
         if changed and explained(seen, np.exp(1j * np.outer(numbers, frequencies)), frequencies) <= 1:
-            return said
+            return cause
     return None
 
 

@@ -64,10 +64,10 @@ def cell_result(grid: Grid, answers: Mapping[str, Answer], task: str, length: in
         return None
     right, single, sizes = defaultdict(list), [], []
     for question in asked:
-        said = answers[question.key].text
-        right[question.run].append(is_right(question, said))
-        single.append(is_single(question, said, grid.hops))
-        sizes.append(len(said.strip()))
+        answer = answers[question.key].text
+        right[question.run].append(is_right(question, answer))
+        single.append(is_single(question, answer, grid.hops))
+        sizes.append(len(answer.strip()))
     runs = [float(np.mean(right[run])) for run in grid.numbers()]
     return {
         "mean": float(np.mean(runs)),

@@ -91,7 +91,7 @@ def tiny_faults(runs: Runs) -> Found:
 )
 def baselines(runs: Runs) -> Found:
     """Comparing text and logits over 200 tokens, as ports are tested today, misses faults of rotation."""
-    said, cases, first = [], [], _trained(runs)[0]
+    parts, cases, first = [], [], _trained(runs)[0]
     for run in _trained(runs):
         rows, missed = faults_of(run), {}
         for n, length in enumerate(run.results["lengths"]):
@@ -102,8 +102,8 @@ def baselines(runs: Runs) -> Found:
             continue
         cases.append(missed[200] > 0)
         counts = ", ".join(f"{number} at {length:,}" for length, number in missed.items())
-        said.append(f"{_name(run)}, {len(rows)} faults: {counts}")
-    return Found(f"missed by both: {'; '.join(said)}", every(cases), first, "faults")
+        parts.append(f"{_name(run)}, {len(rows)} faults: {counts}")
+    return Found(f"missed by both: {'; '.join(parts)}", every(cases), first, "faults")
 
 
 @claim(
@@ -143,14 +143,14 @@ def weights(runs: Runs) -> Found:
     found = [(run, row) for run in _trained(runs) for row in faults_of(run) if row["fault"] == PERMUTED]
     if not found:
         raise NotRunError("no run of `ropescope rope-faults` has permuted weights")
-    said = [
+    parts = [
         f"{_name(run)} {row['leaning']['other']} of {row['layers']} layers ({row['clean_leaning']['other']} before)"
         for run, row in found
     ]
     random = _tiny(runs).results.get("called_permuted")
     clear = all(row["clean_leaning"]["other"] <= row["layers"] / 2 for _, row in found) and not random
     tried = "random models not tried" if random is None else f"{random} random models called so"
-    text = f"trained for the other pairing: {'; '.join(said)}; {tried}"
+    text = f"trained for the other pairing: {'; '.join(parts)}; {tried}"
     whole = clear and random is not None and all(row["detected"] for _, row in found)
     return Found(text, graded(whole, clear), found[0][0], "faults")
 

@@ -122,15 +122,15 @@ def judged(fault: Fault, subject: Subject, layers: Sequence[int], tokens: int = 
     with faulty(subject.model, fault, subject.modules, layers):
         checks = check_model(subject.model, tokens=tokens)
     wrong = [check for check in checks if check.departed]
-    said = sorted({each.said for check in wrong for _, each in check.departed})
-    named = [any(word in each.said for _, each in check.departed for word in fault.words) for check in wrong]
+    causes = sorted({each.cause for check in wrong for _, each in check.departed})
+    named = [any(word in each.cause for _, each in check.departed for word in fault.words) for check in wrong]
     first = [each.position for check in wrong for _, each in check.departed if each.position is not None]
     return {
         "detected": bool(wrong),
         "layer_named": [check.layer for check in wrong] == list(layers),
         "cause_named": bool(named) and all(named),
         "position": min(first, default=None),
-        "said": said[:3],
+        "said": causes[:3],
     }
 
 
@@ -196,10 +196,17 @@ def _alarm(name: str, precision: str, seed: int) -> Row | None:
         checks = check_model(model)
     except Exception:  # whatever keeps a family from being built; the conformance run says what
         return None
-    said = sorted({each.said for check in checks for _, each in check.departed})
-    real = bool(said) and not _reloaded(model, precision)
+    causes = sorted({each.cause for check in checks for _, each in check.departed})
+    real = bool(causes) and not _reloaded(model, precision)
     told = {"weights_read": any(check.weights for check in checks), "permuted": permuted([check.weights for check in checks])}
-    row = {"family": name, "precision": precision, "layers": len(checks), "alarm": bool(said), "real": real, "said": said[:2]}
+    row = {
+        "family": name,
+        "precision": precision,
+        "layers": len(checks),
+        "alarm": bool(causes),
+        "real": real,
+        "said": causes[:2],
+    }
     return row | told
 
 
@@ -330,12 +337,12 @@ def _leaning(pairs: Mapping[int, WeightPairs]) -> dict[str, int]:
 
 
 def _fine(model: nn.Module) -> Row:
-    said = sorted({each.said for check in check_model(model) for _, each in check.departed})
+    causes = sorted({each.cause for check in check_model(model) for _, each in check.departed})
     return {
-        "detected": bool(said),
+        "detected": bool(causes),
         "layer_named": False,
         "cause_named": False,
-        "said": said[:3],
+        "said": causes[:3],
         "tokens": None,
         "position": None,
     }

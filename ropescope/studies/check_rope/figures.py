@@ -73,17 +73,17 @@ def _parting(angles: list[Row], wrong: set[int], rows: list[Row]) -> Chart:
 
 
 def _angles(chosen: list[Row], layer: int, rows: list[Row]) -> Chart:
-    said = next((each["said"] for row in rows if row["layer"] == layer for each in row["departures"]), "as claimed")
+    text = next((each["said"] for row in rows if row["layer"] == layer for each in row["departures"]), "as claimed")
     part = "key" if any(row["part"] == "key" for row in chosen) else "query"
     points = [row for row in chosen if row["part"] == part]
     near = [row for row in points if row["position"] <= 64] or points
     ends = [min(row["claimed"] for row in near), max(row["claimed"] for row in near)]
     base = chart_of(near)
     line = chart_of([{"x": end, "y": end} for end in ends]).mark_line(color="#999999", strokeDash=[3, 3])
-    marks = base.mark_point(filled=True, size=30, color=RIGHT if said == "as claimed" else DEPARTS).encode(
+    marks = base.mark_point(filled=True, size=30, color=RIGHT if text == "as claimed" else DEPARTS).encode(
         x=alt.X("claimed:Q", title="claimed angle, radians"),
         y=alt.Y("seen:Q", title="seen angle, radians"),
         tooltip=["position:Q", "plane:O", "claimed:Q", "seen:Q"],
     )
-    title = alt.TitleParams(f"Layer {layer}, plane {points[0]['plane']}", subtitle=said, anchor="start")
+    title = alt.TitleParams(f"Layer {layer}, plane {points[0]['plane']}", subtitle=text, anchor="start")
     return alt.layer(line.encode(x="x:Q", y="y:Q"), marks).properties(width=360, height=300, title=title)

@@ -108,7 +108,7 @@ def row_of(check: LayerCheck) -> Row:
         "verdict": "departs" if check.departed else "not decided" if check.undecided else "as claimed",
         "undecided": check.undecided,
         "departures": [
-            {"part": part, "what": each.what, "said": each.said, "position": each.position, "plane": each.plane}
+            {"part": part, "what": each.what, "said": each.cause, "position": each.position, "plane": each.plane}
             for part, each in check.departed
         ],
     }

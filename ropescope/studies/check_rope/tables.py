@@ -21,8 +21,8 @@ def title(run: Run) -> str:
 def headline(run: Run) -> str:
     """How many layers are as claimed, and the first departure."""
     found = run.results
-    said = ", ".join(f"{number} {name}" for name, number in found["verdicts"].items() if number)
-    start = f"rotation of {found['what']}: {found['layers']} layers, {said}"
+    text = ", ".join(f"{number} {name}" for name, number in found["verdicts"].items() if number)
+    start = f"rotation of {found['what']}: {found['layers']} layers, {text}"
     start += "; weights are probably permuted" if (found.get("weights") or {}).get("permuted") else ""
     first = found.get("first")
     return start if first is None else f"{start}; {_first(first)}"
@@ -67,16 +67,16 @@ def _warning(run: Run) -> list[str]:
 
 
 def _line(row: Mapping[str, Any]) -> list[str]:
-    said = "; ".join(f"{each['part']}: {each['said']}" for each in row["departures"]) or row["undecided"]
+    text = "; ".join(f"{each['part']}: {each['said']}" for each in row["departures"]) or row["undecided"]
     if "pairing" not in row:
-        return [str(row["layer"]), row["verdict"], *([""] * 7), said]
+        return [str(row["layer"]), row["verdict"], *([""] * 7), text]
     turns = f"{row['dimensions']} of {row['head_dim']}" + (", backwards" if row["backwards"] else "")
     places = f"{row['positions'][0]:g} to {row['positions'][1]:g}"
     name = row["described"] if row["scaling"] != "none" else f"base {row['constants'].get('base', 0):g}"
     factor = f", factor {row['factor']:g}" if abs(row.get("factor", 1.0) - 1) > 1e-3 else ""
     left = f"{row['residual']:.1e}"
     start = [str(row["layer"]), row["verdict"], turns, row["pairing"], _trained(row)]
-    return [*start, name + factor, places, left, row["precision"], said]
+    return [*start, name + factor, places, left, row["precision"], text]
 
 
 def _trained(row: Mapping[str, Any]) -> str:

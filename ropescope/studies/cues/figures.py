@@ -165,6 +165,6 @@ def length_figure(run: Run, rows: Sequence[Mapping[str, Any]]) -> Chart:
         panel("lead", "symbolic minus positional score, mean over heads", True),
         panel("preference", "cue preference: share of answers that follow letters", False),
     )
-    said = predicted(run).split(": ")
-    heading = alt.TitleParams("Do short inputs predict long ones?", subtitle=[f"{said[0]}:", said[1]], anchor="start")
+    text = predicted(run).split(": ")
+    heading = alt.TitleParams("Do short inputs predict long ones?", subtitle=[f"{text[0]}:", text[1]], anchor="start")
     return alt.hconcat(*panels, spacing=24).properties(title=heading)

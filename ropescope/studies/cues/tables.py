@@ -33,9 +33,9 @@ def headline(run: Run) -> str:
     if not ranked:
         return "no model follows either cue where they disagree"
     names = dict.fromkeys(["default", ranked[-1], ranked[0]])
-    said = [f"{span(known[name])} with {name}" for name in names if known[name]]
+    parts = [f"{span(known[name])} with {name}" for name in names if known[name]]
     over = "one seed" if seeds == 1 else f"range over {seeds} seeds"
-    text = f"share of answers by letters where the two cues disagree ({over}): {', '.join(said)}"
+    text = f"share of answers by letters where the two cues disagree ({over}): {', '.join(parts)}"
     found = run.results["predicts"]
     if found.get("lead") is None:
         return text
