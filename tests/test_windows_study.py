@@ -282,6 +282,8 @@ def test_the_command_from_nothing_to_the_files(tmp_path):
     shown = CliRunner().invoke(app, ["windows", str(model), "--keep", "0.5", *small, "--out", str(out)])
     assert shown.exit_code == 0, shown.output
     result = rs.open_run(out)
+    answered = [value for name, value in result.summary["results"]["before"].items() if name.endswith(": right")]
+    assert ("answers none of the prompts" in shown.output) == (not any(answered))
     split = json.loads((out / "windows.json").read_text())
     assert len(split["windowed"]) == 18
     # As kvpress reads it: numbers with tabs between them, sizes from the JSON file

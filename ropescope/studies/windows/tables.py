@@ -62,6 +62,8 @@ def tables(run: Run) -> list[Table | str]:
     rows.append([f"{count} of {total} by {run.config['ranking']}", *_cells(found["after"], kinds)])
     rows += [[f"{count} at random", *_cells(each, kinds)] for each in found["random"]]
     parts: list[Table | str] = [headline(run), Table(columns, rows, "Held-out prompts and prose")]
+    if not any(found["before"][f"{kind}: right"] for kind in kinds):
+        parts.append("The model answers none of the prompts with nothing windowed: only prose can tell what a split costs.")
     bands = [f"{band['from']} to {band['to']}" for band in found["before"]["prose by position"]]
     losses = [
         [name, *(f"{math.exp(min(band['loss'], 50.0)):.2f}" for band in found[key]["prose by position"])]
