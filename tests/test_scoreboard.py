@@ -36,6 +36,7 @@ CLAIMS = {
         B-5B-letter-850 B-5B-letter-3000 B-5B-letter-5000 B-5B-number-250 B-5B-number-1000 B-5B-number-3000 B-5B-order
         ours-2-first-lengths ours-2-fillers ours-5B-hop-mix""",
     "counting or matching": "ours-cues-default ours-cues-preference ours-cues-length",
+    "sizes of the tasks": "ours-sizes-heads ours-sizes-step ours-sizes-breaks",
     "constructions, limits, discrepancy (theorem 3.2, figure 5A)": """
         B-F-t-index B-F-t-index-positional B-F-irrational B-F-t-retrieval B-F-t-retrieval-range B-F-t-retrieval-symbolic
         B-LF1-softmax B-R3.1-index B-R3.1-retrieval B-T3.2-index B-T3.2-index-letters ours-3-index B-T3.2-retrieval

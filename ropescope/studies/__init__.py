@@ -26,6 +26,7 @@ FOLDERS = (
     "control",
     "windows",
     "cues",
+    "sizes",
     "sharpen",
     "chat",
     "choice",

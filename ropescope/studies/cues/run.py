@@ -17,8 +17,7 @@ from ...runs import plain
 from ...tasks import RedundantTask, Samples, split
 from ...tasks.redundant import conflicting, scrambled
 from ...training.probe import evaluate, last_logits, probe_of, probe_row
-from ...training.recipe import Recipe
-from ...training.trainer import batch_rows, train_step
+from ..small_models import trained
 from ..study import Outcome, Work
 from . import Settings
 from .knobs import Unit, asked, recipe_of, units
@@ -59,17 +58,6 @@ def run_unit(settings: Settings, unit: Unit) -> Arrays:
     data = split(task, recipe.samples, recipe.seed)
     model = trained(recipe, data["train"])
     return measured(model, task, data, settings, recipe.seed)
-
-
-def trained(recipe: Recipe, data: Samples) -> GPTJ:
-    """A model trained on these sequences."""
-    model = recipe.make_model()
-    optimiser = recipe.optimiser(model)
-    for step in range(recipe.steps):
-        rows = batch_rows(recipe, step)
-        ids, answer = (torch.from_numpy(values[rows]) for values in (data.tokens, data.answer))
-        train_step(recipe, step, ids, answer, model, optimiser)
-    return model.eval()
 
 
 def measured(model: GPTJ, task: RedundantTask, data: dict[str, Samples], settings: Settings, seed: int) -> Arrays:
