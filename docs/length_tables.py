@@ -60,15 +60,17 @@ def variant_rows() -> list[str]:
     return rows
 
 
-def hop_rows() -> list[str]:
-    """Letter models by hop count, and how far each mix is from the paper's points."""
-    found, rows = results("hop-lengths"), []
+def hop_rows(run: str, mixes: tuple[str, ...] = (), recipe: str = "") -> list[str]:
+    """Letter models by hop count, and how far each mix is from the paper's points; some mixes or models of one recipe only."""
+    found, rows = results(run), []
     at = [found["lengths"].index(length) for length in PAPER["letter"]]
     distances = {tuple(row[key] for key in HOPS_ABOUT): row["distance"] for row in found["distances"]}
     for row in found["curves"]:
         about = tuple(row[key] for key in HOPS_ABOUT)
-        if row["task"] == "letter":
+        if row["task"] == "letter" and recipe in ("", row["recipe"]):
             for name, mix in row["mixes"].items():
+                if mixes and name not in mixes:
+                    continue
                 values = " | ".join(f"{mix['mean'][n]:.2f}" for n in at)
                 told = f"{row['name']} ({row['recipe']}, {row['checkpoint']})"
                 rows.append(f"| {told} | {row['fillers']} | {name} | {values} | {distances[about][name]:.2f} |")
@@ -83,5 +85,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "length-letter": partial(length_rows, "letter"),
     "crossings": lambda: crossing_rows("number") + crossing_rows("letter"),
     "variants": variant_rows,
-    "hops": hop_rows,
+    "hops": partial(hop_rows, "hop-lengths"),
+    "hops-released": partial(hop_rows, "hop-lengths-released", ("1 and 2 hops", "all"), "released"),
 }

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from big_models import TABLES as BIG_MODELS  # noqa: E402
 
-from docs import choice_tables, cue_tables, length_tables, rope_tables, sharpen_tables, window_tables  # noqa: E402
+from docs import choice_tables, cue_tables, length_tables, rope_tables, sharpen_tables, size_tables, window_tables  # noqa: E402
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.checks import page_headline  # noqa: E402
@@ -44,7 +44,7 @@ def learning_rows() -> list[str]:
         return ", ".join(f"L{n}" for n in numbers) or "none"
 
     rows = []
-    for name, run in results("dynamics").items():
+    for name, run in (results("dynamics") | results("dynamics-released")).items():
         pure, learned = run["purity"]["0.1"], ", ".join(map(str, run["learned_at"]))
         worst = min(results(name)["test_accuracy"].values())
         together = f"{run['purity_and_accuracy']['spearman']:.2f}"
@@ -352,6 +352,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     **window_tables.TABLES,
     **choice_tables.TABLES,
     **cue_tables.TABLES,
+    **size_tables.TABLES,
 }
 
 

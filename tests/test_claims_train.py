@@ -9,8 +9,20 @@ from safetensors.numpy import load_file, save_file
 
 from ropescope.models.gptj import GPTJ, GPTJConfig
 from ropescope.runs import Run
-from ropescope.studies.claims import CASES, Runs
-from ropescope.studies.dynamics.trained import parameter_count
+from ropescope.studies.claims import CASES, Runs, judge
+from ropescope.studies.dynamics.trained import is_released, parameter_count
+
+
+@pytest.fixture(scope="module")
+def runs(runs):
+    """Recorded runs without those by the released recipe, which would be judged instead."""
+    return [run for run in runs if run.command != "train" or not is_released(run)]
+
+
+@pytest.fixture(scope="module")
+def rows(runs):
+    return judge(runs)
+
 
 CHANGES = [
     ("B-2-setting", "not", at("number-0", "config", "batch", 32)),
@@ -87,14 +99,13 @@ def test_another_history_gives_another_verdict(runs, rows, tmp_path, claim, expe
 
 def test_released_runs_are_judged_and_ours_stand_behind(runs):
     """Runs by the released recipe take the place of ours where a rule reads them; the others keep their verdict."""
-    ours = [run for run in runs if run.command != "train" or run.config.get("clip") is None]
     released = []
-    for run in ours:
+    for run in runs:
         if run.command == "train" and run.name.startswith("letter"):
             results = {**run.results, "test_accuracy": {**run.results["test_accuracy"], "4-hop": 0.5}}
             released.append(Run(run.folder, {**run.summary, "config": {**run.config, "clip": 1.0}, "results": results}))
-    both = Runs([*ours, *released])
-    alone = {name: CASES[name].row(Runs(ours)) for name in ("B-2-letter-accuracy", "B-2-number-accuracy")}
+    both = Runs([*runs, *released])
+    alone = {name: CASES[name].row(Runs(runs)) for name in ("B-2-letter-accuracy", "B-2-number-accuracy")}
     letter, number = (CASES[name].row(both) for name in alone)
     before = alone["B-2-letter-accuracy"]
     assert (before.verdict, letter.verdict) == ("reproduced", "not")

@@ -36,7 +36,10 @@ def sizes_figure(run: Run, turned: Sequence[str]) -> Chart:
         columns.append(alt.vconcat(*panels, spacing=10))
     heading = alt.TitleParams(
         "What the sizes of the tasks move",
-        subtitle=["One size changed at a time; every column shows the default model too. Points: seeds, lines: their means"],
+        subtitle=[
+            "One size changed at a time; every column shows the default model too. Points: seeds, lines: their means",
+            "Faint points: models that have not learned the task",
+        ],
         anchor="start",
     )
     return alt.hconcat(*columns, spacing=18).resolve_scale(color="shared").properties(title=heading)
@@ -44,7 +47,7 @@ def sizes_figure(run: Run, turned: Sequence[str]) -> Chart:
 
 def _points(row: Mapping[str, Any], knob: str) -> list[dict[str, Any]]:
     value = KNOBS[knob][1] if row["knob"] == DEFAULT else row["value"]
-    at = {"value": value, "task": row["task"], "seed": row["seed"], "setting": row["setting"]}
+    at = {"value": value, **{name: row[name] for name in ("task", "seed", "setting", "learned")}}
     return [{**at, "outcome": name, "is": float(row[name])} for name in OUTCOMES if row.get(name) is not None]
 
 
@@ -57,6 +60,7 @@ def _panel(rows: Sequence[Mapping[str, Any]], outcome: str, first: bool, last: b
     tooltip = ["setting:N", "seed:Q", alt.Tooltip("is:Q", title=OUTCOMES[outcome], format=",.0f")]
     x = alt.X("value:O", axis=axis)
     each, mean = (alt.Y(field, scale=scale, title=title) for field in ("is:Q", "mean(is):Q"))
-    points = base.mark_point(filled=True, size=34).encode(x, each, color=colour, tooltip=tooltip)
+    faint = alt.condition("datum.learned", alt.value(0.9), alt.value(0.25))
+    points = base.mark_point(filled=True, size=34).encode(x, each, color=colour, opacity=faint, tooltip=tooltip)
     lines = base.mark_line(strokeWidth=1.5).encode(x, mean, color=colour)
     return alt.layer(lines, points).properties(width=alt.Step(46), height=110)
