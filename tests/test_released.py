@@ -16,6 +16,7 @@ from transformers import GPTJForCausalLM, Trainer
 import ropescope as rs
 from ropescope.models import gptj_steps
 from ropescope.models.gptj import load_gptj, save_gptj
+from ropescope.studies.dynamics.trained import RELEASED_BETAS
 from ropescope.tasks import LetterTask
 from ropescope.training import trainer
 from ropescope.training.trainer import Recipe, recipe, train, train_step
@@ -36,6 +37,7 @@ def test_the_preset_is_the_released_script() -> None:
         changed = {name: value for name, value in settings.items() if value != recipe(task, seed=3).settings().get(name)}
         assert changed.pop("task_sizes", {}) == sizes
         assert changed == {"betas": (0.95, 0.999), "activation": "gelu", "clip": 1.0, "decay_all": False, "keep_best": True}
+        assert list(settings["betas"]) == RELEASED_BETAS  # by which recorded runs are known
         assert (settings["rate"], settings["warm_up"], settings["steps"], settings["weight_decay"]) == (1e-4, 750, 6_750, 1e-4)
     fewer = recipe("letter", "released", changes=['task_sizes={"hops": 2}']).task_sizes
     assert fewer == {"share_query": True, "hops": 2}  # a change of sizes keeps the rule

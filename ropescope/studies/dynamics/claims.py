@@ -307,7 +307,7 @@ def one_at_a_time(runs: Runs) -> Found:
     "B",
     "section 3.1, figures 2C and 7",
     "none",
-    "None pure positional at gamma 0.1 at the last step. " + SEEDS,
+    "No head pure positional at gamma 0.1 at the last step. " + SEEDS,
 )
 def letter_positional(runs: Runs) -> Found:
     """The letter model has no positional head."""

@@ -19,6 +19,9 @@ GAMMA = "0.1"
 NEAR = 0.2
 """Steps of training are as in the paper within this share of them: it gives them in round numbers, read off curves."""
 SEEDS = "In every seed: reproduced; in some: partly."
+RELEASED_BETAS = [0.95, 0.999]
+"""Of preset `released`."""
+BY_OURS = ". By our recipe: "
 BESIDE = ("loss",)
 """Entries of a history that no rule reads: loss is not known at step 0."""
 SETTING = {
@@ -79,15 +82,18 @@ def trained(runs: Runs, task: str) -> list[Trained]:
 
 
 def is_released(run: Run) -> bool:
-    """Whether a run was trained by the recipe of paper B's released code, which alone clips gradients."""
-    return run.config.get("clip") is not None
+    """Whether a run was trained by the recipe of paper B's released code, which alone has these betas."""
+    return bool(run.config["betas"] == RELEASED_BETAS)
 
 
 Claims = Callable[..., Callable[[Rule], Rule]]
 
 
 def with_earlier(claim: Claims) -> Claims:
-    """The decorator of rules, for rules that are judged on runs by the released recipe, with what runs by ours say behind."""
+    """The decorator of rules, for rules that are judged on runs by the released recipe, with what runs by ours say behind.
+
+    That is "not run" where runs by our recipe are given, but do not hold what the rule needs.
+    """
     return lambda *told: lambda rule: claim(*told)(_with_earlier(rule))
 
 
@@ -99,15 +105,15 @@ def _with_earlier(rule: Rule) -> Rule:
             ours = [run for run in runs.all if run.command != "train" or not is_released(run)]
             _without_released[runs] = Runs(ours) if len(ours) < len(runs.all) else None
         others = _without_released[runs]
-        if others is None:
+        if others is None or all(run.command != "train" for run in others.all):
             return found
         try:
             earlier = rule(others)
         except NotRunError:
-            return found
+            return replace(found, ours=f"{found.ours}{BY_OURS}not run")
         if earlier.run == found.run:  # no run by the released recipe that this rule reads
             return found
-        return replace(found, ours=f"{found.ours}. By our recipe: {earlier.ours} ({earlier.verdict})")
+        return replace(found, ours=f"{found.ours}{BY_OURS}{earlier.ours} ({earlier.verdict})")
 
     return judged
 

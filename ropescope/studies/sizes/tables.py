@@ -9,7 +9,7 @@ import numpy as np
 
 from ...runs import Run
 from ...tasks import TASKS
-from ..claims import span
+from ..claims import NotRunError, span
 from ..study import Table
 from .knobs import DEFAULT, KNOBS
 
@@ -57,6 +57,8 @@ def change(run: Run, task: str, knob: str, seed: int, outcome: str) -> tuple[flo
 
 def _known(run: Run, row: Mapping[str, Any], outcome: str) -> float:
     at_least = {"learned_at": run.config["steps"], "breaks_at": row["lengths"][-1]}
+    if outcome not in row:
+        raise NotRunError(f"a model has no {OUTCOMES[outcome]}")
     found = row.get(outcome)
     return float(at_least[outcome] if found is None else found)
 
