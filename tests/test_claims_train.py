@@ -103,7 +103,9 @@ def test_released_runs_are_judged_and_ours_stand_behind(runs):
     for run in runs:
         if run.command == "train" and run.name.startswith("letter"):
             results = {**run.results, "test_accuracy": {**run.results["test_accuracy"], "4-hop": 0.5}}
-            released.append(Run(run.folder, {**run.summary, "config": {**run.config, "betas": [0.95, 0.999]}, "results": results}))
+            released.append(
+                Run(run.folder, {**run.summary, "config": {**run.config, "betas": [0.95, 0.999]}, "results": results})
+            )
     both = Runs([*runs, *released])
     alone = {name: CASES[name].row(Runs(runs)) for name in ("B-2-letter-accuracy", "B-2-number-accuracy")}
     letter, number = (CASES[name].row(both) for name in alone)
