@@ -27,6 +27,7 @@ FOLDERS = (
     "windows",
     "cues",
     "sizes",
+    "head_groups",
     "sharpen",
     "chat",
     "choice",

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from ..models.gptj import GPTJ
 from ..tasks import Samples
 from ..training.recipe import Recipe
 from ..training.trainer import batch_rows, train_step
 
 
-def trained(recipe: Recipe, data: Samples, look: Callable[[int, GPTJ], None] | None = None) -> GPTJ:
+def trained(recipe: Recipe, data: Samples, look: Callable[[int, Any], None] | None = None, model: Any = None) -> Any:
     """A model trained on these sequences, in evaluation mode.
 
-    look  called every `recipe.watch_every` steps with the number of steps so far and the model; it must leave both the model
-          and torch's random numbers as they were
+    model  what to train, called as our GPT-J is; that of the recipe unless given
+    look   called every `recipe.watch_every` steps with the number of steps so far and the model; it must leave both the
+           model and torch's random numbers as they were
     """
-    model = recipe.make_model()
+    model = recipe.make_model() if model is None else model
     optimiser = recipe.optimiser(model)
     for step in range(recipe.steps):
         rows = batch_rows(recipe, step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..models.gptj import GPTJ
 from ..runs import Row
@@ -34,7 +34,7 @@ def probe_row(model: GPTJ, probe: Samples, tau: float = 1e-4) -> Row:
     return row
 
 
-def evaluate(model: GPTJ, samples: Samples, batch: int = 512) -> NDArray[np.float32]:
+def evaluate(model: nn.Module, samples: Samples, batch: int = 512) -> NDArray[np.float32]:
     """Accuracy in each hop class."""
     answer, hops = torch.from_numpy(samples.answer), torch.from_numpy(samples.hops)
     return accuracy_per_hop(last_logits(model, samples, batch), answer, hops)
@@ -48,7 +48,7 @@ def accuracy_per_hop(logits: Tensor, answer: Tensor, hops: Tensor) -> NDArray[np
 
 
 @torch.inference_mode()
-def last_logits(model: GPTJ, samples: Samples, batch: int = 512) -> Tensor:
+def last_logits(model: nn.Module, samples: Samples, batch: int = 512) -> Tensor:
     """Logits at the last position of every sequence, without dropout."""
     training = model.training
     model.eval()

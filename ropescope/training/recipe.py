@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..models.gptj import GPTJ, GPTJConfig, require_activation
 from ..rope import Rope
@@ -167,7 +168,7 @@ class Recipe:
         """Positions of the tokens of one batch, drawn by torch's generator; None for 0, 1, 2 ..."""
         return None if self.stretch == 1 else torch.randperm(self.stretch * length)[:length].sort().values
 
-    def optimiser(self, model: GPTJ) -> torch.optim.Optimizer:
+    def optimiser(self, model: nn.Module) -> torch.optim.Optimizer:
         """AdamW with this recipe's settings."""
         parameters: list[Any] = list(model.parameters())
         if not self.decay_all:  # biases and the weights of norms are vectors, all else are matrices

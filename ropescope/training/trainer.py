@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .. import runs
@@ -190,8 +190,10 @@ def _refuse_other_runs(folder: Path, config: dict[str, Any], resume: bool) -> No
         runs.refuse_other(file, config, "a run of another recipe")
 
 
-def train_step(recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: GPTJ, optimiser: torch.optim.Optimizer) -> Tensor:
-    """One step on one batch; returns its loss."""
+def train_step(
+    recipe: Recipe, step: int, ids: Tensor, answer: Tensor, model: nn.Module, optimiser: torch.optim.Optimizer
+) -> Tensor:
+    """One step on one batch; returns its loss. The model is called as our GPT-J is."""
     for group in optimiser.param_groups:
         group["lr"] = recipe.rate_at(step)
     logits = model(ids, last_only=True, positions=recipe.positions(ids.shape[1]))[:, 0]
