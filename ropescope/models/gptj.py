@@ -23,6 +23,7 @@ from ..console import first_line
 from ..heads import Heads
 from ..rope import Rope
 from ..runs import write_whole
+from .linear import Linear
 from .load import require_finite
 
 ACTIVATIONS = {"gelu_new": "tanh", "gelu": "none"}
@@ -104,8 +105,8 @@ class Block(nn.Module):
         super().__init__()
         self.rope, self.heads, self.dropout, self.log_length = rope, config.heads, config.dropout, config.log_length
         self.norm = nn.LayerNorm(config.width)
-        self.query, self.key, self.value, self.out = (nn.Linear(config.width, config.width, bias=False) for _ in range(4))
-        self.expand, self.contract = nn.Linear(config.width, config.mlp_width), nn.Linear(config.mlp_width, config.width)
+        self.query, self.key, self.value, self.out = (Linear(config.width, config.width, bias=False) for _ in range(4))
+        self.expand, self.contract = Linear(config.width, config.mlp_width), Linear(config.mlp_width, config.width)
         self.approximate = ACTIVATIONS[config.activation]
 
     def forward(
@@ -177,7 +178,7 @@ class GPTJ(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.blocks = nn.ModuleList(Block(config, rope) for rope in config.ropes)
         self.norm = nn.LayerNorm(config.width)
-        self.readout = nn.Linear(config.width, config.vocab_size)
+        self.readout = Linear(config.width, config.vocab_size)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
