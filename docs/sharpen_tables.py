@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ropescope.runs import Run, read_run
 from ropescope.studies.sharpen.tables import choice_rows, random_rows
 
 
-def recorded() -> Run:
-    """The recorded study of sharpened heads."""
-    return read_run(Path(__file__).parents[1] / "results" / "sharpen-stories15M")
+def recorded(name: str) -> Run:
+    """A recorded study of sharpened heads."""
+    return read_run(Path(__file__).parents[1] / "results" / name)
 
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def loss_rows() -> list[str]:
+def loss_rows(name: str) -> list[str]:
     """Losses of every choice by the number of keys, and gains."""
-    return [_row(row) for row in choice_rows(recorded().results)]
+    return [_row(row) for row in choice_rows(recorded(name).results)]
 
 
-def beside_rows() -> list[str]:
+def beside_rows(name: str) -> list[str]:
     """Choices beside random ones of as many heads."""
-    return [_row(row) for row in random_rows(recorded().results)]
+    return [_row(row) for row in random_rows(recorded(name).results)]
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "sharpen-losses": loss_rows,
-    "sharpen-random": beside_rows,
+    f"{table}{ending}": partial(rows, f"sharpen-stories15M{ending}")
+    for table, rows in (("sharpen-losses", loss_rows), ("sharpen-random", beside_rows))
+    for ending in ("", "-512")
 }

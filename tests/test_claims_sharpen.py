@@ -9,17 +9,25 @@ from ropescope.runs import Run
 from ropescope.studies.claims import CASES, Runs
 
 RUN = "sharpen-stories15M"
+BOTH = "sharpen-stories15M*"
+"""Also with passages of 512 tokens."""
 BASE = "larger base"
 CHANGES = [
     ("ours-sharpen-cure", "partly", at(RUN, "choices", "all", "gain", "mean", 0.1)),
-    ("ours-sharpen-cure", "reproduced", at(RUN, "choices", "all", "gain", "by_passage", [0.1, 0.2, 0.1, 0.3])),
+    ("ours-sharpen-cure", "reproduced", at(BOTH, "choices", "all", "gain", "by_passage", [0.1, 0.2, 0.1, 0.3])),
     ("ours-sharpen-profile", "partly", at(RUN, "random", "none", "beside", "symbolic", "as_good", 0), "draws"),
     ("ours-sharpen-base", "partly", at(RUN, "random", BASE, "beside", f"{BASE}, symbolic", "as_good", 0), "draws"),
     ("ours-sharpen-positional", "reproduced", at(RUN, "random", "none", "beside", "most positional", "as_bad", 0), "draws"),
-    ("ours-sharpen-positional", "not", at(RUN, "choices", "most positional", "gain", "by_passage", [0.5] * 4)),
+    (
+        "ours-sharpen-positional",
+        "not",
+        at(RUN, "choices", "most positional", "gain", "by_passage", [0.5] * 4),
+        at(f"{RUN}-512", "random", "none", "beside", "most positional", "as_bad", 5),
+        at(f"{RUN}-512", "choices", "most positional", "gain", "by_passage", [0.5] * 8),
+    ),
     ("ours-sharpen-rivals", "partly", at(RUN, "choices", "all", "gain", "mean", 0.1)),
 ]
-DRAWS = [at(RUN, "random", "none", "gains", [-0.02] * 19), at(RUN, "random", BASE, "gains", [-0.02] * 19)]
+DRAWS = [at(BOTH, "random", "none", "gains", [-0.02] * 19), at(BOTH, "random", BASE, "gains", [-0.02] * 19)]
 """Enough random choices for one to be beyond all of them."""
 
 
