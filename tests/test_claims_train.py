@@ -9,8 +9,9 @@ from safetensors.numpy import load_file, save_file
 
 from ropescope.models.gptj import GPTJ, GPTJConfig
 from ropescope.runs import Run
+from ropescope.studies.by_recipe import is_released
 from ropescope.studies.claims import CASES, Runs, judge
-from ropescope.studies.dynamics.trained import is_released, parameter_count
+from ropescope.studies.dynamics.trained import parameter_count
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from transformers import GPTJForCausalLM, Trainer
 import ropescope as rs
 from ropescope.models import gptj_steps
 from ropescope.models.gptj import load_gptj, save_gptj
-from ropescope.studies.dynamics.trained import RELEASED_BETAS
+from ropescope.studies.by_recipe import RELEASED_BETAS
 from ropescope.tasks import LetterTask
 from ropescope.training import trainer
 from ropescope.training.trainer import Recipe, recipe, train, train_step

@@ -10,6 +10,7 @@ import pytest
 from profiles import make_profile, write_profile
 
 from ropescope.runs import Run, read_trajectory
+from ropescope.studies.by_recipe import BY_OURS
 from ropescope.studies.claims import Runs, all_cases
 from ropescope.studies.dynamics import trained
 from ropescope.studies.measured import Measured, NotRunError
@@ -137,8 +138,8 @@ def test_no_rule_takes_what_is_missing_for_a_number(case, runs, histories, monke
             assert not re.search(r"nan|None|Error|Measured", f"{row.ours} {row.note}".replace("Nanda", "")), row
             if row.verdict != "not run" and not meaningful(path):
                 expected = [(found.verdict, found.ours) for found in (usual, without(path[0]))]
-                if trained.BY_OURS in usual.ours:  # runs that are told behind those that are judged
-                    expected.append((usual.verdict, usual.ours.split(trained.BY_OURS)[0] + f"{trained.BY_OURS}not run"))
+                if BY_OURS in usual.ours:  # runs that are told behind those that are judged
+                    expected.append((usual.verdict, usual.ours.split(BY_OURS)[0] + f"{BY_OURS}not run"))
                 assert (row.verdict, row.ours) in expected, (path, value)
 
 
@@ -155,7 +156,7 @@ def test_scores_missing_from_a_history_are_not_judged(runs, monkeypatch):
     monkeypatch.setattr(trained, "read_trajectory", with_gap)
     found = [case.row(Runs(runs)) for case in cases]
     assert {row.verdict for row in found if usual[row.claim] != "not run"} == {"not run"}
-    assert {row.note for row in found} == {"Number-0 holds steps without symbolic.", "Letter-0 holds steps without symbolic."}
+    assert {row.note for row in found} == {f"Released-{task}-0 holds steps without symbolic." for task in ("number", "letter")}
 
 
 def test_what_is_measured_is_read_as_it_is():

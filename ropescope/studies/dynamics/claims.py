@@ -9,10 +9,11 @@ import numpy as np
 
 from ...measures.purity import POSITIONAL, SYMBOLIC, purity
 from ...tasks import TASKS
+from ..by_recipe import with_earlier
 from ..claims import Found, NotRunError, Runs, claims_in, every, graded, listed, span
-from .trained import GAMMA, NEAR, SEEDS, SETTING, Trained, by_seed, near, parameter_count, pure_heads, trained, with_earlier
+from .trained import GAMMA, NEAR, SEEDS, SETTING, Trained, by_seed, near, parameter_count, pure_heads, trained
 
-claim = with_earlier(claims_in("The number and letter tasks, and how they are learned"))
+claim = with_earlier(claims_in("The number and letter tasks, and how they are learned"), "train")
 
 
 @claim(
@@ -302,13 +303,10 @@ def one_at_a_time(runs: Runs) -> Found:
     return Found(text, graded(all(apart) and all(when), any(apart)), found[0].run, "learning")
 
 
-@claim(
-    "B-2-letter-positional",
-    "B",
-    "section 3.1, figures 2C and 7",
-    "none",
-    "No head pure positional at gamma 0.1 at the last step. " + SEEDS,
-)
+NO_HEAD = "No head pure positional at gamma 0.1 at the last step. " + SEEDS
+
+
+@claim("B-2-letter-positional", "B", "section 3.1, figures 2C and 7", "none", NO_HEAD)
 def letter_positional(runs: Runs) -> Found:
     """The letter model has no positional head."""
     found = trained(runs, "letter")

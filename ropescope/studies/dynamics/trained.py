@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...runs import Run, Trajectory, read_trajectory
-from ..claims import Found, NotRunError, Rule, Runs
+from ..by_recipe import is_released
+from ..claims import NotRunError, Runs
 from ..histories.milestones import milestones
 
 GAMMA = "0.1"
@@ -19,9 +19,6 @@ GAMMA = "0.1"
 NEAR = 0.2
 """Steps of training are as in the paper within this share of them: it gives them in round numbers, read off curves."""
 SEEDS = "In every seed: reproduced; in some: partly."
-RELEASED_BETAS = [0.95, 0.999]
-"""Of preset `released`."""
-BY_OURS = ". By our recipe: "
 BESIDE = ("loss",)
 """Entries of a history that no rule reads: loss is not known at step 0."""
 SETTING = {
@@ -55,7 +52,6 @@ class Trained:
 
 _known: WeakKeyDictionary[Runs, list[Trained]] = WeakKeyDictionary()
 """Histories take a moment to read, and many rules need them."""
-_without_released: WeakKeyDictionary[Runs, Runs | None] = WeakKeyDictionary()
 
 
 def trained(runs: Runs, task: str) -> list[Trained]:
@@ -79,43 +75,6 @@ def trained(runs: Runs, task: str) -> list[Trained]:
             raise NotRunError(f"{one.run.name} holds steps without {', '.join(gaps)}")
     as_released = [one for one in full if is_released(one.run)]
     return sorted(as_released or full, key=lambda one: one.seed)
-
-
-def is_released(run: Run) -> bool:
-    """Whether a run was trained by the recipe of paper B's released code, which alone has these betas."""
-    return bool(run.config["betas"] == RELEASED_BETAS)
-
-
-Claims = Callable[..., Callable[[Rule], Rule]]
-
-
-def with_earlier(claim: Claims) -> Claims:
-    """The decorator of rules, for rules that are judged on runs by the released recipe, with what runs by ours say behind.
-
-    That is "not run" where runs by our recipe are given, but do not hold what the rule needs.
-    """
-    return lambda *told: lambda rule: claim(*told)(_with_earlier(rule))
-
-
-def _with_earlier(rule: Rule) -> Rule:
-    @wraps(rule)
-    def judged(runs: Runs) -> Found:
-        found = rule(runs)
-        if runs not in _without_released:
-            ours = [run for run in runs.all if run.command != "train" or not is_released(run)]
-            _without_released[runs] = Runs(ours) if len(ours) < len(runs.all) else None
-        others = _without_released[runs]
-        if others is None or all(run.command != "train" for run in others.all):
-            return found
-        try:
-            earlier = rule(others)
-        except NotRunError:
-            return replace(found, ours=f"{found.ours}{BY_OURS}not run")
-        if earlier.run == found.run:  # no run by the released recipe that this rule reads
-            return found
-        return replace(found, ours=f"{found.ours}{BY_OURS}{earlier.ours} ({earlier.verdict})")
-
-    return judged
 
 
 def by_seed(runs: Sequence[Trained], describe: Callable[[Trained], str]) -> str:

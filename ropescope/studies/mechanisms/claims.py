@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...runs import Run
+from ..by_recipe import with_earlier
 from ..claims import Found, NotRunError, Runs, claims_in, every, graded, listed, span
 
-claim = claims_in("The number and letter tasks, and how they are learned")
+claim = with_earlier(claims_in("The number and letter tasks, and how they are learned"), "mechanisms")
 
 TABLE_1 = {
     "number": [1, 2, 2, 2, 10, 37, 38, 38, 38, 38, 38, 38],

@@ -39,6 +39,7 @@ def run(settings: Settings, work: Work) -> Outcome:
         model, weights, _ = models[name]
         seed = run_seed(settings.seed, name, settings.model)
         config[name] = {"model": model_name(settings.model), "weights": weights, "seed": seed}
+        config[name] |= {"activation": model.config.activation}
         samples = _test_samples(its, seed, settings.inputs)
         parts = mechanisms(model, its.make_task(), samples, settings.changed)
         found = dict(work.progress(parts, result_count(model.config.layers), name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...measures.intervals import LEAST_INPUTS
 from ...runs import Run
 from ..study import Table
 from .names import ALL, NONE, POSITIONAL, SYMBOLIC
@@ -34,10 +35,10 @@ def gained(entry: Mapping[str, Any]) -> str:
 
 def with_doubt(found: Mapping[str, Any]) -> str:
     """The mean with its 95 % interval; with the range over passages where they are too few for one."""
-    low, high = found.get("low"), found.get("high")
-    if low is None or high is None:
-        return f"{found['mean']:+.3f} ({min(found['by_passage']):+.3f} to {max(found['by_passage']):+.3f} over passages)"
-    return f"{found['mean']:+.3f} (95 % {low:+.3f} to {high:+.3f})"
+    passages = found["by_passage"]
+    if len(passages) < LEAST_INPUTS:
+        return f"{found['mean']:+.3f} ({min(passages):+.3f} to {max(passages):+.3f} over passages)"
+    return f"{found['mean']:+.3f} (95 % {found['low']:+.3f} to {found['high']:+.3f})"
 
 
 def ranked(drawn: Mapping[str, Any], name: str) -> str:
