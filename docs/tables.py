@@ -18,7 +18,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from big_models import TABLES as BIG_MODELS  # noqa: E402
 
-from docs import choice_tables, cue_tables, length_tables, rope_tables, sharpen_tables, size_tables, window_tables  # noqa: E402
+from docs import (  # noqa: E402
+    choice_tables,
+    cue_tables,
+    group_tables,
+    length_tables,
+    rope_tables,
+    sharpen_tables,
+    size_tables,
+    window_tables,
+)
 from ropescope.report.scoreboard import counted, markdown, scoreboard  # noqa: E402
 from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.checks import page_headline  # noqa: E402
@@ -353,6 +362,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     **choice_tables.TABLES,
     **cue_tables.TABLES,
     **size_tables.TABLES,
+    **group_tables.TABLES,
 }
 
 

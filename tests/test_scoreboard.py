@@ -37,6 +37,7 @@ CLAIMS = {
         ours-2-first-lengths ours-2-fillers ours-5B-hop-mix""",
     "counting or matching": "ours-cues-default ours-cues-preference ours-cues-length",
     "sizes of the tasks": "ours-sizes-heads ours-sizes-step ours-sizes-breaks",
+    "several heads in a layer": "ours-groups-purity ours-groups-mix ours-groups-shared",
     "constructions, limits, discrepancy (theorem 3.2, figure 5A)": """
         B-F-t-index B-F-t-index-positional B-F-irrational B-F-t-retrieval B-F-t-retrieval-range B-F-t-retrieval-symbolic
         B-LF1-softmax B-R3.1-index B-R3.1-retrieval B-T3.2-index B-T3.2-index-letters ours-3-index B-T3.2-retrieval
