@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...training.recipe import Recipe
+from ..small_models import small_recipe
 from . import Settings
 
 DEFAULT = "default"
@@ -68,21 +69,7 @@ def recipe_of(settings: Settings, unit: Unit) -> Recipe:
         changes["base"] = value
     elif knob != DEFAULT:
         changes[{"stretch": "stretch", "log n": "log_length", "heads": "heads"}[knob]] = int(value)
-    return Recipe(
-        "redundant",
-        unit.seed,
-        samples=(64 * settings.steps, 500, settings.inputs),
-        layers=4,
-        width=settings.width,
-        mlp_width=2 * settings.width,
-        dropout=0.0,  # no sequence is seen twice
-        steps=settings.steps,
-        warm_up=settings.steps // 10,
-        rate=3e-3,
-        betas=(0.9, 0.98),
-        clip=1.0,
-        **changes,
-    )
+    return small_recipe(settings, "redundant", unit.seed, layers=4, rate=3e-3, **changes)
 
 
 def check(settings: Settings) -> None:

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from ...tasks import TASKS
 from ...training.recipe import Recipe
+from ..small_models import look_every, small_recipe
 from . import Settings
-
-LOOKS = 40
-"""How often a model is looked at in training."""
 
 
 class Unit(NamedTuple):
@@ -39,22 +37,15 @@ def units(settings: Settings) -> list[Unit]:
 
 def recipe_of(settings: Settings, unit: Unit) -> Recipe:
     """How a model is trained: alike in all families."""
-    return Recipe(
+    return small_recipe(
+        settings,
         unit.task,
         unit.seed,
         task_sizes={"hops": settings.hops},
-        samples=(64 * settings.steps, 500, settings.inputs),
         layers=settings.layers,
         heads=unit.heads,
-        width=settings.width,
-        mlp_width=2 * settings.width,
-        dropout=0.0,  # no sequence is seen twice
-        steps=settings.steps,
-        warm_up=settings.steps // 10,
         rate=1e-3,
-        betas=(0.9, 0.98),
-        clip=1.0,
-        watch_every=max(1, settings.steps // LOOKS),
+        watch_every=look_every(settings.steps),
     )
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from ...training.recipe import Recipe
+from ..small_models import look_every, small_recipe
 from . import Settings
 from .knobs import KNOBS, Unit, units
-
-LOOKS = 40
-"""How often a model is looked at in training."""
 
 
 def recipe_of(settings: Settings, unit: Unit) -> Recipe:
@@ -15,21 +13,14 @@ def recipe_of(settings: Settings, unit: Unit) -> Recipe:
     setting = unit.setting
     window, hops, letters = (setting.at(knob) for knob in KNOBS)
     names = {"letters": letters, "integers": 2 * window} if setting.task == "number" else {"alphabet": letters}
-    return Recipe(
+    return small_recipe(
+        settings,
         setting.task,
         unit.seed,
         task_sizes={"targets": window, "stops": window, "hops": hops, **names},
-        samples=(64 * settings.steps, 500, settings.inputs),
         layers=settings.layers,
-        width=settings.width,
-        mlp_width=2 * settings.width,
-        dropout=0.0,  # no sequence is seen twice
-        steps=settings.steps,
-        warm_up=settings.steps // 10,
         rate=3e-3,
-        betas=(0.9, 0.98),
-        clip=1.0,
-        watch_every=max(1, settings.steps // LOOKS),
+        watch_every=look_every(settings.steps),
     )
 
 
