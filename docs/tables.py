@@ -33,6 +33,7 @@ from ropescope.runs import read_run  # noqa: E402
 from ropescope.studies.checks import page_headline  # noqa: E402
 from ropescope.studies.claims import Claim, judge, small_p, span  # noqa: E402
 from ropescope.studies.mechanisms.claims import TABLE_1  # noqa: E402
+from ropescope.tasks import TASKS  # noqa: E402
 
 
 def results(name: str) -> dict:
@@ -62,8 +63,8 @@ def learning_rows() -> list[str]:
     return rows
 
 
-def mechanism_rows(task: str) -> list[str]:
-    found, rows = results("mechanisms")[task], []
+def mechanism_rows(task: str, run: str = "mechanisms") -> list[str]:
+    found, rows = results(run)[task], []
     flow, planes, paper = found["flow"], found["planes"], TABLE_1[task]
     for n in range(12):
         scores = f"{found['scores']['positional'][n]:.2f} / {found['scores']['symbolic'][n]:.2f}"
@@ -74,8 +75,8 @@ def mechanism_rows(task: str) -> list[str]:
     return rows
 
 
-def group_rows(task: str) -> list[str]:
-    changes = results("mechanisms")[task]["changes"]
+def group_rows(task: str, run: str = "mechanisms") -> list[str]:
+    changes = results(run)[task]["changes"]
     return [
         f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} |"
         for name, row in changes.items()
@@ -344,6 +345,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "functions-letter": partial(mechanism_rows, "letter"),
     "groups-number": partial(group_rows, "number"),
     "groups-letter": partial(group_rows, "letter"),
+    **{f"functions-{task}-released": partial(mechanism_rows, task, f"mechanisms-released-{task}-2") for task in TASKS},
+    **{f"groups-{task}-released": partial(group_rows, task, f"mechanisms-released-{task}-2") for task in TASKS},
     "angles": canonical_rows,
     "canonical-claims": canonical_claims,
     "built": canonical_heads,
