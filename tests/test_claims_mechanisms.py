@@ -3,7 +3,6 @@
 import pytest
 from doctored import at, check_changed
 
-
 NUMBER, LETTER = "mechanisms-released-number-2", "mechanisms-released-letter-2"
 """The runs that are judged."""
 RUNS = {"number": NUMBER, "letter": LETTER}
