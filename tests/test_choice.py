@@ -257,6 +257,7 @@ def asked(folder, out, **settings):
     return rs.run("choice", model=str(folder), out=out, **given)
 
 
+@pytest.mark.slow
 def test_a_run_and_its_parts(tmp_path):
     folder = spelled(tmp_path / "model")
     result = asked(folder, tmp_path / "out")

@@ -206,6 +206,7 @@ def test_predictions_are_rank_correlations_over_models_that_learned():
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_runs_adds_and_resumes(tmp_path):
     out = tmp_path / "cues"
     done = command("cues", *FLAGS, "--seeds", "1", "--out", out)

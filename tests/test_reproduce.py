@@ -252,6 +252,7 @@ def test_a_damaged_file_is_noticed(plan):
     assert states(plan) == [BEGUN, DONE, CHANGED, BEGUN]
 
 
+@pytest.mark.slow
 def test_what_is_made_from_something_new_is_made_anew(plan):
     for step in SMALL:
         pretend(plan, step)

@@ -202,6 +202,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_command(folder, tmp_path):
     out = tmp_path / "out"
     arguments = ["sharpen", str(folder), "--tokens", str(TOKENS), "--passages", "9", "--draws", "2", "--out", str(out)]

@@ -120,6 +120,7 @@ for implementation in ("sdpa", "eager"):
 """
 
 
+@pytest.mark.slow
 def test_beside_a_library_that_sets_attention_functions():
     """kvpress sets its own in the instance that models look into, which hides what is registered for all."""
     pytest.importorskip("kvpress")
