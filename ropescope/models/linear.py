@@ -1,8 +1,8 @@
 """Products of matrices in training, by the faster of the two libraries that PyTorch comes with.
 
 PyTorch multiplies matrices of single precision with MKL, which does not use the widest instructions of AMD's processors. oneDNN
-does, and takes half the time there; on Intel's both take the same. Sums are added in another order, so results differ by
-rounding. Evaluation is left as it is: scores and accuracies of a model do not depend on the library.
+does, and took half the time on an EPYC with AVX-512; other processors were not measured. Sums are added in another order, so
+results differ by rounding. Evaluation is left as it is: scores and accuracies of a model do not depend on the library.
 """
 
 from __future__ import annotations
