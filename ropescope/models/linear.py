@@ -1,8 +1,7 @@
 """Products of matrices in training, by the faster of the two libraries that PyTorch comes with.
 
-PyTorch multiplies matrices of single precision with MKL, which does not use the widest instructions of AMD's processors. oneDNN
-does, and took half the time on an EPYC with AVX-512; other processors were not measured. Sums are added in another order, so
-results differ by rounding. Evaluation is left as it is: scores and accuracies of a model do not depend on the library.
+PyTorch multiplies matrices of single precision with MKL. oneDNN took half the time on an AMD EPYC with AVX-512; other processors
+were not measured. Sums are added in another order, so results differ by rounding. Evaluation is left as it is: scores and accuracies of a model do not depend on the library.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ HERE = (
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
 """Whether this machine and this version of PyTorch have oneDNN's product of dense matrices."""
-
-
 LARGE = 2**22
 """Multiplications from which oneDNN is worth its longer start."""
 
