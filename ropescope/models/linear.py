@@ -1,7 +1,8 @@
 """Products of matrices in training, by the faster of the two libraries that PyTorch comes with.
 
-PyTorch multiplies matrices of single precision with MKL. oneDNN took half the time on an AMD EPYC with AVX-512; other processors
-were not measured. Sums are added in another order, so results differ by rounding. Evaluation is left as it is: scores and accuracies of a model do not depend on the library.
+PyTorch multiplies matrices of single precision with MKL. oneDNN took half the time on an AMD EPYC with AVX-512; other
+processors were not measured. Sums are added in another order, so results differ by rounding. Evaluation is left as it is:
+scores and accuracies of a model do not depend on the library.
 """
 
 from __future__ import annotations
