@@ -58,7 +58,8 @@ def _panel(rows: Sequence[Mapping[str, Any]], outcome: str, first: bool, last: b
     colour = alt.Color("task:N", title="task").scale(domain=list(LINES), range=list(LINES.values()))
     base = chart_of([row for row in rows if row["outcome"] == outcome])
     tooltip = ["setting:N", "seed:Q", alt.Tooltip("is:Q", title=OUTCOMES[outcome], format=",.0f")]
-    x = alt.X("value:O", axis=axis)
+    values = sorted({row["value"] for row in rows})  # of all outcomes, so that panels stand under each other
+    x = alt.X("value:O", axis=axis, scale=alt.Scale(domain=values))
     each, mean = (alt.Y(field, scale=scale, title=title) for field in ("is:Q", "mean(is):Q"))
     faint = alt.condition("datum.learned", alt.value(0.9), alt.value(0.25))
     points = base.mark_point(filled=True, size=34).encode(x, each, color=colour, opacity=faint, tooltip=tooltip)
